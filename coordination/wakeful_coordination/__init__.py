@@ -1,0 +1,1 @@
+"""File-backed coordination of agents' sessions on one host: exclusive, generation-bound, crash-safe."""
