@@ -7,9 +7,11 @@ Both end with their holders, however those die. Starting and stopping are serial
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from datetime import timedelta
@@ -68,6 +70,7 @@ class EmbeddedServer:
         self._installed = installed
         self._home: Home | None = None
         self._lease: LockFile | None = None
+        self._process = 0
 
     @property
     def dsn(self) -> str:
@@ -86,14 +89,15 @@ class EmbeddedServer:
         """
         if self._lease is not None:
             return
-        home = postgres_home.settle(self._data)
         try:
+            home = postgres_home.settle(self._data)
             self._lease = self._entered(home, time.monotonic() + self._start_within.total_seconds())
-        except OSError as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
+            cause = error.strerror if isinstance(error, OSError) else "its programs hang"
             raise DatabaseUnavailable(
-                f"the embedded PostgreSQL cannot be started in {home.directory}: {error.strerror}", hint=_ELSEWHERE
+                f"the embedded PostgreSQL cannot be started in {self._data}: {cause}", hint=_ELSEWHERE
             ) from None
-        self._home = home
+        self._home, self._process = home, os.getpid()
 
     def stop(self) -> None:
         """Leave the server; the last to leave stops it, and returns when all its processes have ended.
@@ -105,8 +109,9 @@ class EmbeddedServer:
         home, lease, self._lease = self._started(), self._lease, None
         deadline = time.monotonic() + self._stop_within.total_seconds()
         try:
-            with self._mutex(home, deadline, self._stop_within):
-                self._leave(home, lease, deadline)
+            if self._process == os.getpid():  # a forked child has its parent's lease, not one of its own
+                with self._mutex(home, deadline, self._stop_within):
+                    self._leave(home, lease, deadline)
         finally:
             lease.close()
 
@@ -141,7 +146,8 @@ class EmbeddedServer:
                 _furnish(home)
             except BaseException:
                 # A server that nobody could use, or whose start was interrupted, must not stay behind.
-                self._leave(home, lease, time.monotonic() + self._stop_within.total_seconds())
+                with contextlib.suppress(DatabaseUnavailable, OSError):
+                    self._leave(home, lease, time.monotonic() + self._stop_within.total_seconds())
                 lease.close()
                 raise
             return lease
@@ -250,7 +256,6 @@ def _furnish(home: Home) -> None:
             template = postgres_socket.uri(home, user="postgres", database="template1")
             with psycopg.connect(template) as connection:
                 connection.execute(_sql("role"))
-            connection.close()  # a database cannot be copied from one in use
             admin.execute(_sql("database"))
     except psycopg.Error as error:
         cause = error.diag.message_primary or "the connection was lost"

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pwd
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,19 +117,13 @@ def settle(data: Path) -> Home:
 
     It is ``data`` itself, except for root when the server's account cannot enter it: then a directory under
     /var/lib/wakeful named by the hash of ``data``. A cluster that exists is never left for a new one.
-    Raises DatabaseUnavailable.
+    Raises DatabaseUnavailable, OSError.
     """
     data = data.resolve()
-    try:
-        if os.geteuid() != 0:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Home(data, Account("this account", os.geteuid(), os.getegid(), foreign=False))
+    if os.geteuid() == 0:
         return _for_root(data)
-    except OSError as error:
-        raise DatabaseUnavailable(
-            f"the data directory {data} cannot be used: {error.strerror}",
-            hint="choose another with --data or WAKEFUL_DATA, or name a server with --dsn",
-        ) from None
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Home(data, Account("this account", os.geteuid(), os.getegid(), foreign=False))
 
 
 def _for_root(data: Path) -> Home:
@@ -144,9 +139,11 @@ def _for_root(data: Path) -> Home:
                 )
             return Home(directory, account)
     account = _server_account(None)
-    if account.enters(_nearest(data)) and _made(data, account) and account.enters(data):
-        return Home(data, account)
-    _made(aside, account)
+    if account.enters(_nearest(data)):
+        _make(data, account)
+        if account.enters(data):
+            return Home(data, account)
+    _make(aside, account)
     return Home(aside, account)
 
 
@@ -174,14 +171,20 @@ def _nearest(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
-def _made(directory: Path, account: Account) -> bool:
-    """Create ``directory`` so that ``account`` may pass through it, list nothing and write nothing."""
+def _make(directory: Path, account: Account) -> None:
+    """Create ``directory`` so that ``account`` may pass through it, list nothing and write nothing.
+
+    It appears with its rights: a rival that saw it without would think it shut and settle elsewhere.
+    """
     if directory.is_dir():
-        return True
+        return
     directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f".{directory.name[:40]}-", dir=directory.parent))
     try:
-        directory.mkdir(mode=0o710)
-    except FileExistsError:
-        return True  # another process was first and sets the group itself
-    os.chown(directory, 0, account.gid)
-    return True
+        os.chown(making, 0, account.gid)
+        making.chmod(0o710)
+        making.rename(directory)
+    except OSError:
+        making.rmdir()
+        if not directory.is_dir():  # else a rival was first, and has filled it already
+            raise
