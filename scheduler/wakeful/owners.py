@@ -1,0 +1,63 @@
+"""What a plugin hands to the core: owners, gates, migrations; and what observers are told.
+
+An owner decides *when to look* and judges authority; whether something may run is decided by the gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from wakeful.outcomes import Refusal, Verdict
+    from wakeful.receipts import Fact
+
+
+class Owner(Protocol):
+    """Times the wakes whose generated column ``owner`` bears its name, and judges the kinds it lists."""
+
+    name: str
+    kinds: frozenset[str]
+
+    def judge(self, facts: Sequence[Fact]) -> Sequence[Verdict]:
+        """Judge a batch of locked receipts of this owner's kinds: authority only, one verdict each, in order.
+
+        Called inside the admission transaction, between lock and write; may not write or wait.
+        """
+
+
+class GateCheck(Protocol):
+    """A host's own gate: judged after the core's, in the admission transaction."""
+
+    kind: str
+    opens_on: str
+
+    def judge(self, conn: Connection[Any], facts: Sequence[Fact]) -> Sequence[Refusal | None]:
+        """Return, per fact, None (open) or a refusal. May read the host's tables through ``conn``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginMigration:
+    """One numbered SQL step of a plugin, in the plugin's own numbering."""
+
+    plugin: str
+    version: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Something that was committed: ``what`` is a dotted name (``wake.parked``, ``run.ended``, …)."""
+
+    what: str
+    company: str
+    at: datetime
+    wake: str | None = None
+    run: str | None = None
+    generation: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
