@@ -48,5 +48,3 @@ class Specs:
     @hookspec
     def on_observation(self, observation: Observation) -> None:
         """Fires after the commit of whatever it tells of. Raising is logged and changes nothing."""
-
-

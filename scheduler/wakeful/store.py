@@ -15,7 +15,18 @@ from typing import Any, LiteralString, cast
 from psycopg import Connection, Cursor
 from psycopg.rows import RowFactory, namedtuple_row
 
-AGGREGATES = ("admission", "control", "dispatch", "explain", "hosts", "listings", "recovery", "settings", "terminals", "window")
+AGGREGATES = (
+    "admission",
+    "control",
+    "dispatch",
+    "explain",
+    "hosts",
+    "listings",
+    "recovery",
+    "settings",
+    "terminals",
+    "window",
+)
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 Params = Mapping[str, Any]

@@ -1,0 +1,127 @@
+"""What a judgement may answer: verdicts of a kind's plugin, refusals of gates, outcomes of an admission.
+
+Expected outcomes are values. Reasons read ``<gate>.<cause>``; the reference lists them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+GRACE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A closed gate's answer.
+
+    Arguments:
+        gate, key: which gate; the same pair its producers signal.
+        reason: ``<gate>.<cause>``.
+        message: for people.
+        opens_on: what opens the gate, for people.
+        reopens_at: when the clock itself opens it, else None.
+        final: the gate will never open for this receipt, so it is retired instead of parked.
+    """
+
+    gate: str
+    key: str
+    reason: str
+    message: str
+    opens_on: str
+    reopens_at: datetime | None = None
+    final: bool = False
+
+
+# ── verdicts: what a kind's plugin says of one receipt ──────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The receipt's authority stands; the gates decide. ``retry_of`` names the run this one repeats."""
+
+    retry_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The receipt waits for something its kind knows of."""
+
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The receipt ends without a run of its own.
+
+    ``state`` is one of coalesced, skipped, retired, settled, cancelled, failed; ``into`` the wake or run
+    that carries it, if any.
+    """
+
+    state: str
+    reason: str
+    message: str = ""
+    into: UUID | None = None
+
+
+Verdict = Proceed | Wait | End
+
+# ── outcomes: what the admission writes ─────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """One run carries the receipt."""
+
+    retry_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The receipt waits behind a gate.
+
+    ``due_at`` is the next look (grace end, or the gate's own clock), None for silence; ``changed`` says
+    whether the reason is a first or another one, so that version, grace and row are written at all.
+    """
+
+    refusal: Refusal
+    due_at: datetime | None
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The stored deadline lies ahead: act on nothing, look again then (None: only when signalled)."""
+
+    due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The row is not pending any more; somebody else was first."""
+
+
+Outcome = Admit | Park | End | Moved | Gone
+
+
+def park(
+    refusal: Refusal, *, waits_on: tuple[str | None, str | None, str | None], due_at: datetime | None, now: datetime
+) -> Park:
+    """Decide how a refused receipt waits.
+
+    A first or a changed reason gets one grace; the same reason again changes nothing, and once its grace is
+    over leaves only the gate's own clock.
+
+    Arguments:
+        waits_on: the row's present (wait_gate, wait_key, wait_reason).
+        due_at: the row's present deadline.
+        now: the database's wall clock.
+    """
+    if waits_on == (refusal.gate, refusal.key, refusal.reason):
+        if due_at is not None and due_at > now:
+            return Park(refusal, due_at, changed=False)
+        return Park(refusal, refusal.reopens_at, changed=False)
+    grace_end = now + GRACE
+    due = grace_end if refusal.reopens_at is None else min(grace_end, refusal.reopens_at)
+    return Park(refusal, due, changed=True)

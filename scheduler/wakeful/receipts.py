@@ -1,0 +1,103 @@
+"""Receipts and the facts an admission judges: plain values, read under the receipts' locks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+PENDING = ("deferred", "queued", "claimed", "error")
+FINAL = ("linked", "coalesced", "skipped", "retired", "settled", "cancelled", "failed")
+LIVE_RUN = ("queued", "starting", "running", "suspended", "stopping")
+TERMINAL_ISSUE = ("done", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class WakeId:
+    """A receipt's identity."""
+
+    company: str
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Everything one receipt's judgement may depend on, read in one statement under its lock.
+
+    Columns of the wake come first, then of its company, agent, project, issue, and of the run it retries.
+    The dispatcher judges queued runs by the same facts. Money is in the company's currency.
+    """
+
+    company: str
+    id: UUID
+    kind: str
+    state: str
+    version: int
+    priority: int
+    agent: str
+    issue: str | None
+    project: str | None
+    actor_kind: str
+    actor: str
+    created_at: datetime
+    due_at: datetime | None
+    wait_gate: str | None
+    wait_key: str | None
+    wait_reason: str | None
+    failures: int
+    certified_run: UUID | None
+    certified_generation: int | None
+    estimate: Decimal | None
+    company_state: str
+    panic: bool
+    agent_state: str
+    agent_pause_reason: str | None
+    project_pause_reason: str | None
+    project_archived: bool
+    issue_status: str | None
+    assignee_kind: str | None
+    assignee: str | None
+    live_run: UUID | None
+    unproven_run: UUID | None
+    source_state: str | None
+    source_generation: int | None
+    newer_run: UUID | None
+    now: datetime
+
+    @property
+    def issue_is_terminal(self) -> bool:
+        """Whether the issue is done or cancelled."""
+        return self.issue_status in TERMINAL_ISSUE
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One budget with what was spent in its window and what live reservations hold."""
+
+    id: str
+    amount: Decimal
+    hard_stop: bool
+    estimate: Decimal | None
+    spent: Decimal
+    reserved: Decimal
+    window_ends: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimit:
+    """An agent's live runs against its limit; ``estimate`` is the agent's own."""
+
+    id: str
+    live: int
+    limit: int | None
+    estimate: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a company's pass is limited by; read again under the company's limits lock."""
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    agents: Mapping[str, AgentLimit] = field(default_factory=dict)
