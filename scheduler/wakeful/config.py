@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import pwd
-import re
 import socket
 import stat
 import tomllib
@@ -17,14 +15,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, cast
 
+from wakeful import config_values as values_of
 from wakeful import dsn as dsns
 from wakeful.errors import ConfigError
 
 FILE = "wakeful.toml"
 DEFAULT = "default"
-NOUNS = ("agent", "budget", "card", "chat", "comment", "company", "host", "issue", "project", "run", "wait", "wake")
-_LONGEST = timedelta(days=30)
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +52,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> 
     environment variable counts as not set. Relative paths are taken from ``cwd``, those in a file from its folder.
     Raises ConfigError naming the setting, where its value came from, and what would do instead.
     """
+    cwd = cwd.absolute()
     readers = _readers(environ)
     _refuse_unknown(flags, [*readers, "config"], "flag")
     path = _file(flags, environ, cwd)
@@ -74,9 +71,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> 
             continue
         try:
             values[name], origins[name] = read(given, folder), origin
-        except (ValueError, OverflowError) as refusal:
-            # The value itself may be a secret in the wrong place, so the message does not repeat it.
-            raise ConfigError(f"{name} (from {origin}) is {_cause(refusal)}", hint=_remedy(name)) from None
+        except ValueError as refusal:
+            raise ConfigError(f"{name} (from {origin}) is {refusal}", hint=values_of.remedy(name)) from None
     return Config(**values, origins=MappingProxyType(origins))  # type: ignore[arg-type]  # readers give the fields' types
 
 
@@ -89,25 +85,6 @@ def shown(config: Config) -> list[tuple[str, str, str]]:
             value = dsns.hidden(value)
         rows.append((name, _as_text(value), origin))
     return rows
-
-
-def duration(given: object) -> timedelta:
-    """Return the length of time meant by ``30``, ``"30s"``, ``"5m"``, ``"500ms"``, ``"2h"`` or ``"1d"``.
-
-    A bare number is seconds. Raises ValueError for anything else, or for more than 30 days.
-    """
-    if isinstance(given, timedelta):
-        length = given
-    elif isinstance(given, (str, int, float)) and not isinstance(given, bool):
-        match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d|)", str(given).strip())
-        if match is None:
-            raise ValueError("not a length of time")
-        length = timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-    else:
-        raise ValueError("not a length of time")
-    if not timedelta(0) <= length <= _LONGEST:
-        raise ValueError("not between nothing and 30 days")
-    return length
 
 
 def default_data(environ: Mapping[str, str], uid: int) -> Path:
@@ -139,99 +116,22 @@ def _readers(environ: Mapping[str, str]) -> dict[str, Reader]:
         return Path(os.path.normpath(folder / text))
 
     return {
-        "dsn": (_dsn, lambda: None),
-        "listen_dsn": (_dsn, lambda: None),
+        "dsn": (values_of.dsn, lambda: None),
+        "listen_dsn": (values_of.dsn, lambda: None),
         "data": (path, lambda: default_data(environ, uid)),
-        "host": (_name, lambda: socket.gethostname() or "localhost"),
-        "company": (_name, lambda: None),
-        "postgres": (_one_of("wheel", "path"), lambda: "wheel"),
-        "plugins_strict": (_switch, lambda: False),
-        "plugins_disabled": (_names, tuple),
-        "notify": (_one_of("on", "poll"), lambda: "on"),
-        "poll": (_positive, lambda: timedelta(seconds=5)),
-        "shutdown_grace": (lambda given, _: duration(given), lambda: timedelta(seconds=30)),
-        "stop_children": (_one_of("leave", "kill"), lambda: "leave"),
-        "actor": (_name, lambda: f"user:{_login(uid)}"),
-        "slots": (_count, lambda: 32),
-        "nouns": (_nouns, lambda: MappingProxyType({})),
+        "host": (values_of.name, lambda: socket.gethostname() or "localhost"),
+        "company": (values_of.name, lambda: None),
+        "postgres": (values_of.one_of("wheel", "path"), lambda: "wheel"),
+        "plugins_strict": (values_of.switch, lambda: False),
+        "plugins_disabled": (values_of.names, tuple),
+        "notify": (values_of.one_of("on", "poll"), lambda: "on"),
+        "poll": (values_of.positive, lambda: timedelta(seconds=5)),
+        "shutdown_grace": (lambda given, _: values_of.duration(given), lambda: timedelta(seconds=30)),
+        "stop_children": (values_of.one_of("leave", "kill"), lambda: "leave"),
+        "actor": (values_of.name, lambda: f"user:{_login(uid)}"),
+        "slots": (values_of.count, lambda: 32),
+        "nouns": (values_of.nouns, lambda: MappingProxyType({})),
     }
-
-
-def _remedy(name: str) -> str:
-    remedies = {
-        "dsn": "write postgresql://user@host/database or host=… dbname=…, special characters percent-encoded",
-        "data": "give a directory",
-        "postgres": "use wheel or path",
-        "plugins_strict": "use true or false",
-        "plugins_disabled": "give plugin names, comma between them",
-        "notify": "use on or poll",
-        "poll": "write seconds, or 500ms, 30s, 5m, 2h; more than nothing, 30 days at most",
-        "shutdown_grace": "write seconds, or 500ms, 30s, 5m, 2h; 30 days at most",
-        "stop_children": "use leave or kill",
-        "slots": "give a whole number from 1 to 10000",
-        "nouns": f"map words of yours to {', '.join(NOUNS)}",
-    }
-    return remedies.get(name.removeprefix("listen_"), "give 1 to 200 printable characters, no blank at either end")
-
-
-def _cause(refusal: Exception) -> str:
-    return str(refusal) if isinstance(refusal, ValueError) else "out of range"
-
-
-def _dsn(given: object, _: Path) -> str:
-    return dsns.checked(given if isinstance(given, str) else "")
-
-
-def _name(given: object, _: Path) -> str:
-    if not isinstance(given, str) or given != given.strip() or not 0 < len(given) <= 200 or not given.isprintable():
-        raise ValueError("not a name")
-    return given
-
-
-def _names(given: object, folder: Path) -> tuple[str, ...]:
-    items = given.split(",") if isinstance(given, str) else given
-    if not isinstance(items, (list, tuple)):
-        raise ValueError("not a list of names")
-    stripped = (item.strip() if isinstance(item, str) else item for item in items)
-    return tuple(dict.fromkeys(_name(item, folder) for item in stripped if item != ""))
-
-
-def _nouns(given: object, folder: Path) -> Mapping[str, str]:
-    if not isinstance(given, Mapping):
-        raise ValueError("not a table of words")
-    for noun in given:
-        if noun not in NOUNS:
-            raise ValueError(f"naming {noun!r}, which is no noun of wakeful{_meant(noun, NOUNS)}")
-    return MappingProxyType({noun: _name(word, folder) for noun, word in given.items()})
-
-
-def _one_of(*choices: str) -> Callable[[object, Path], str]:
-    def read(given: object, _: Path) -> str:
-        if not isinstance(given, str) or given not in choices:
-            raise ValueError("none of the choices")
-        return given
-
-    return read
-
-
-def _switch(given: object, _: Path) -> bool:
-    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if str(given).lower() not in known:
-        raise ValueError("neither true nor false")
-    return known[str(given).lower()]
-
-
-def _positive(given: object, _: Path) -> timedelta:
-    if not (length := duration(given)):
-        raise ValueError("no time at all")
-    return length
-
-
-def _count(given: object, _: Path) -> int:
-    text = str(given).strip()
-    if isinstance(given, bool) or not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 10_000:
-        raise ValueError("not a count")
-    return int(text)
 
 
 def _file(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Path | None:
@@ -258,9 +158,7 @@ def _read(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}", hint="check WAKEFUL_CONFIG and the file"
-        ) from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check the path and its rights") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="correct that line") from None
     except ValueError:
@@ -271,14 +169,8 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], origin: str) -> 
     names = sorted(known)
     for name in given:
         if name not in names:
-            raise ConfigError(
-                f"{name!r} (from {origin}) is no setting{_meant(name, names)}", hint=f"settings: {', '.join(names)}"
-            )
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word).lower().replace("-", "_"), list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+            question = values_of.meant(name, names)
+            raise ConfigError(f"{name!r} (from {origin}) is no setting{question}", hint=f"settings: {', '.join(names)}")
 
 
 def _home(environ: Mapping[str, str], uid: int) -> Path:

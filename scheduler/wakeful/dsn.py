@@ -36,22 +36,20 @@ def hidden(text: str) -> str:
     parts = _parts(text)
     if parts is None:
         return HIDDEN
-    shown = []
-    for key, value in parts.items():
-        pattern = _SHOWN.get(key)
-        if pattern is None:
-            shown.append(f"{key}={HIDDEN}")
-        elif pattern.fullmatch(value):
-            shown.append(f"{key}='{value}'" if " " in value or not value else f"{key}={value}")
-        else:
-            return HIDDEN
-    return " ".join(shown)
+    if not all(pattern.fullmatch(parts.get(key, "")) for key, pattern in _SHOWN.items()):
+        return HIDDEN
+    shown = {key: parts[key] for key in _SHOWN if key in parts} | {key: HIDDEN for key in parts if key not in _SHOWN}
+    return " ".join(
+        f"{key}='{value}'" if " " in value or not value else f"{key}={value}" for key, value in shown.items()
+    )
 
 
 def _parts(text: str) -> dict[str, str] | None:
     from psycopg import ProgrammingError  # imported late: only a session with a DSN pays for it
     from psycopg.conninfo import conninfo_to_dict
 
+    if "\0" in text:
+        return None  # libpq would stop reading there
     try:
         return {key: str(value) for key, value in conninfo_to_dict(text).items()}
     except (ProgrammingError, UnicodeError):
