@@ -23,7 +23,7 @@ from wakeful import postgres_binaries, postgres_home, postgres_socket
 from wakeful.errors import DatabaseUnavailable
 from wakeful.postgres_home import Home
 from wakeful.postgres_locks import LockFile, is_held
-from wakeful.postgres_log import ServerLog
+from wakeful.postgres_log import ServerLog, last_words
 
 _ELSEWHERE = "choose another directory with --data or WAKEFUL_DATA, or name a server with --dsn"
 _SETTINGS = {
@@ -211,9 +211,8 @@ class EmbeddedServer:
         )
         if done.returncode != 0:
             shutil.rmtree(making, ignore_errors=True)
-            said = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if "error" in line]
             raise DatabaseUnavailable(
-                f"the embedded PostgreSQL cannot create its files in {home.directory}: {'; '.join(said[-3:])}",
+                f"the embedded PostgreSQL cannot create its files in {home.directory}: {last_words(done.stdout)}",
                 hint=_ELSEWHERE,
             )
         making.rename(home.cluster)

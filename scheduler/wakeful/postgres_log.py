@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Self
 
 _KEPT = 1 << 20
-_PREFIX = re.compile(r"^[0-9-]{10} [0-9:.]+ \S+ \[[0-9]+\] ")
+_PREFIX = re.compile(r"^.*?[0-9-]{10} [0-9:.]+ \S+ \[[0-9]+\] ")
+_SEVERE = re.compile(r"\b(ERROR|FATAL|PANIC|error):")
 
 
 @dataclass(slots=True)
@@ -33,10 +34,19 @@ class ServerLog:
         os.close(self.fd)
 
     def last_words(self) -> str:
-        """Return the last three lines of this start on one line, without times and control characters."""
+        """Return what this start said last, on one line."""
         with self.path.open("rb") as file:
-            file.seek(max(self.begins, self.path.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
-        said = [_PREFIX.sub("", line).strip() for line in lines if line.strip()]
-        text = "; ".join(said[-3:])
-        return "".join(c if c.isprintable() else " " for c in text) or "it ended without a word"
+            file.seek(max(self.begins, self.path.stat().st_size - 16384))
+            return last_words(file.read())
+
+
+def last_words(said: bytes) -> str:
+    """Return the last severe line of ``said`` and two before it, on one line, without times and control characters.
+
+    What follows the severe line is the program's clearing up, which tells nobody the cause.
+    """
+    lines = [_PREFIX.sub("", line).strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    severe = [number for number, line in enumerate(lines, 1) if _SEVERE.search(line)]
+    end = severe[-1] if severe else len(lines)
+    text = "; ".join(lines[max(0, end - 3) : end])
+    return "".join(c if c.isprintable() else " " for c in text) or "it ended without a word"

@@ -220,15 +220,23 @@ AS $$
 #variable_conflict use_column
 DECLARE c CONSTANT text := settle_runs.company; r record; cutoff timestamptz;
 BEGIN
+    -- Only a proven death frees an issue; any other leaves the execution gate closed behind this run.
     UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL
     FROM wakeful.run u
-    WHERE u.company = c AND u.id = ANY (runs) AND i.company = c AND i.id = u.issue AND i.execution_run = u.id;
+    WHERE u.company = c AND u.id = ANY (runs) AND i.company = c AND i.id = u.issue AND i.execution_run = u.id
+      AND u.evidence IN ('contained', 'waited', 'attested');
     -- Under the issue's lock nobody can be parking on it unseen, so silence is safe where nobody waits.
     FOR r IN SELECT DISTINCT u.issue FROM wakeful.run u
              WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
                AND EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = u.issue
                            AND w.state IN ('deferred', 'queued', 'claimed', 'error')) ORDER BY 1 LOOP
         PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
+    END LOOP;
+    -- A retry of a run without an issue holds the run's row while it is saved, so the same holds for it.
+    FOR r IN SELECT DISTINCT w.certified_run::text AS run FROM wakeful.wake w
+             WHERE w.company = c AND w.certified_run = ANY (runs) AND w.kind = 'task_retry' AND w.issue IS NULL
+               AND w.state = 'deferred' LOOP
+        PERFORM wakeful.notify('eligibility', c, 'execution', r.run);
     END LOOP;
     FOR r IN SELECT DISTINCT u.agent FROM wakeful.run u JOIN wakeful.agent a ON a.company = c AND a.id = u.agent
              WHERE u.company = c AND u.id = ANY (runs) AND a.max_concurrent_runs IS NOT NULL LOOP

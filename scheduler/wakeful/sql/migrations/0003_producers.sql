@@ -509,7 +509,8 @@ DECLARE
     held uuid;
     result wakeful.receipt;
 BEGIN
-    SELECT * INTO source FROM wakeful.run u WHERE u.company = request_retry.company AND u.id = request_retry.run;
+    -- Shared with nobody who ends the run: an end either sees this wake, or this wake sees the end.
+    SELECT * INTO source FROM wakeful.run u WHERE u.company = request_retry.company AND u.id = request_retry.run FOR SHARE;
     IF source.id IS NULL THEN
         PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', request_retry.run, request_retry.company));
     ELSIF source.kind <> 'agent' THEN

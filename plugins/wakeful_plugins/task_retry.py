@@ -1,0 +1,60 @@
+"""The task retry: repeats one run, certified by that run and its generation, once.
+
+It ends without a run when a newer run of the issue, its source's late success or a terminal issue makes it
+pointless, and leaves a tombstone when the issue went to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from wakeful import hookimpl
+
+if TYPE_CHECKING:
+    from wakeful.outcomes import Verdict
+    from wakeful.owners import Owner
+    from wakeful.receipts import Fact
+
+_LIVE = ("queued", "starting", "running", "suspended", "stopping")
+
+
+class Retries:
+    """Owner of wakes of kind ``task_retry``."""
+
+    name = "task_retry"
+    kinds = frozenset({"task_retry"})
+
+    def judge(self, facts: Sequence[Fact]) -> Sequence[Verdict]:
+        """Judge each retry's authority against its issue and its source run."""
+        return [judge_retry(fact) for fact in facts]
+
+
+def judge_retry(fact: Fact) -> Verdict:
+    """Return whether a retry may go on to the gates. Pure."""
+    from wakeful.outcomes import End, Proceed, Refusal, Wait
+
+    if fact.issue_is_terminal:
+        return End("retired", "issue.terminal", f"issue {fact.issue} is {fact.issue_status}")
+    if fact.assignee is not None and (fact.assignee_kind, fact.assignee) != ("agent", fact.agent):
+        state = "cancelled" if fact.assignee_kind == "user" else "retired"
+        return End(state, "retry.reassigned", f"issue {fact.issue} went to {fact.assignee_kind} {fact.assignee}")
+    if fact.certified_run is None or fact.source_state is None:
+        return End("failed", "retry.source_gone", "the run to be retried does not exist any more")
+    if fact.newer_run is not None:
+        return End("retired", "retry.superseded", f"run {fact.newer_run} came after it", into=fact.newer_run)
+    if fact.source_state == "succeeded":
+        return End(
+            "retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run
+        )
+    if fact.source_state in _LIVE:
+        key = fact.issue or str(fact.certified_run)
+        message = f"run {fact.certified_run}, which is to be retried, has not ended"
+        return Wait(Refusal("execution", key, "execution.source", message, "the end of that run"))
+    return Proceed(retry_of=fact.certified_run)
+
+
+@hookimpl
+def register_owners() -> Iterable[Owner]:
+    """Add the owner of retries."""
+    return [Retries()]

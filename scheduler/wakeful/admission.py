@@ -1,0 +1,296 @@
+"""Admission: at most 100 receipts of one company, judged and written as a set, in one transaction.
+
+Lock in a statement of its own, judge in the next, write only what differs, and after the commit look again
+at exactly the gates that were parked on. Without the second look, the separate lock statement and the
+one-second return of a locked row a wake can sleep for ever.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection
+
+from wakeful import backoff, store
+from wakeful.decisions import decide
+from wakeful.errors import PluginError
+from wakeful.gates import Ledger
+from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, Verdict, park
+from wakeful.owners import GateCheck, Owner
+from wakeful.receipts import AgentLimit, Fact, Limits, Policy
+
+PASS = 100
+
+Crash = Callable[[str], None]
+
+
+def _no_crash(point: str) -> None:
+    """The production crash hook: nothing happens at a crash point."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What one pass did.
+
+    Arguments:
+        outcomes: per receipt that was locked and judged.
+        runs: the run of each admitted receipt.
+        busy: receipts whose rows somebody else held; they come back in a second.
+        reopened: receipts whose gate opened between judgement and commit; they are due now.
+        set_aside: receipts that could not be judged, with their next try.
+    """
+
+    outcomes: Mapping[UUID, Outcome] = field(default_factory=dict)
+    runs: Mapping[UUID, UUID] = field(default_factory=dict)
+    busy: frozenset[UUID] = frozenset()
+    reopened: frozenset[UUID] = frozenset()
+    set_aside: Mapping[UUID, datetime] = field(default_factory=dict)
+
+    def __or__(self, other: PassResult) -> PassResult:
+        """Join the results of two halves."""
+        return PassResult(
+            {**self.outcomes, **other.outcomes},
+            {**self.runs, **other.runs},
+            self.busy | other.busy,
+            self.reopened | other.reopened,
+            {**self.set_aside, **other.set_aside},
+        )
+
+
+class Admission:
+    """Turns receipts into runs, or says why not.
+
+    Arguments:
+        owners: every loaded owner; each kind is judged by the one that lists it.
+        gates: hosts' own gates.
+        crash: called with the name of each crash point; production does nothing there.
+        draw: randomness for backoff, a number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        owners: Iterable[Owner],
+        gates: Sequence[GateCheck] = (),
+        *,
+        crash: Crash = _no_crash,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._judges: dict[str, Owner] = {kind: owner for owner in owners for kind in owner.kinds}
+        self._gates = tuple(gates)
+        self._crash = crash
+        self._draw = draw
+
+    def admit(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
+        """Judge and write one pass.
+
+        Arguments:
+            conn: an autocommit work connection at READ COMMITTED, outside a transaction.
+            company: the pass's company; no transaction spans two.
+            wanted: at most 100 wake ids; True where the gate it waits on was signalled.
+
+        Raises:
+            psycopg.OperationalError: connection lost, 40P01, 40001: the caller backs off; nothing was kept.
+        """
+        try:
+            return self._once(conn, company, wanted)
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:
+            if len(wanted) > 1:
+                # One bad receipt must not hold up the others: halve until it is alone.
+                ids = list(wanted)
+                half = len(ids) // 2
+                first = self.admit(conn, company, {i: wanted[i] for i in ids[:half]})
+                return first | self.admit(conn, company, {i: wanted[i] for i in ids[half:]})
+            return self._set_aside(conn, company, next(iter(wanted)), error)
+
+    def _once(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
+        ids = sorted(wanted)
+        signalled = frozenset(i for i in ids if wanted[i])
+        key = {"company": company, "ids": ids}
+        with conn.transaction():
+            with conn.pipeline():
+                store.run(conn, "admission.custom_plans", prepare=False)
+                store.run(conn, "admission.lock_issues", key)
+                locking = store.run(conn, "admission.lock_wakes", key)
+                reading = self._read(conn, key)
+                locked = {row.id for row in locking}
+                facts, limits = reading()
+            mine = [fact for fact in facts if fact.id in locked]
+            verdicts = self._verdicts(mine, signalled)
+            further = self._further(conn, mine)
+            ledger = Ledger(limits)
+            outcomes = decide(mine, verdicts, ledger, further, signalled)
+            if any(isinstance(outcomes[fact.id], Admit) and ledger.limited(fact) for fact in mine):
+                with conn.pipeline():
+                    store.run(conn, "admission.lock_limits", key)
+                    limiting = self._read_limits(conn, key)
+                    ledger = Ledger(limiting())
+                outcomes = decide(mine, verdicts, ledger, further, signalled)
+            runs = self._write(conn, company, mine, outcomes, ledger)
+            self._crash("admission_before_commit")
+        self._crash("admission_after_commit")
+        busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
+        parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
+        return PassResult(outcomes, runs, busy, self._look_again(conn, company, parked))
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, conn: Connection[Any], key: Mapping[str, Any]) -> Callable[[], tuple[list[Fact], Limits]]:
+        reading = conn.cursor().execute(store.query("admission.facts"), key)
+        limiting = self._read_limits(conn, key)
+        return lambda: ([Fact(*row) for row in reading], limiting())
+
+    def _read_limits(self, conn: Connection[Any], key: Mapping[str, Any]) -> Callable[[], Limits]:
+        policies = conn.cursor().execute(store.query("admission.policies"), key)
+        agents = conn.cursor().execute(store.query("admission.agents"), key)
+        return lambda: Limits({row[0]: Policy(*row) for row in policies}, {row[0]: AgentLimit(*row) for row in agents})
+
+    def _verdicts(self, facts: Sequence[Fact], signalled: frozenset[UUID]) -> dict[UUID, Verdict]:
+        by_kind: dict[str, list[Fact]] = {}
+        for fact in facts:
+            by_kind.setdefault(fact.kind, []).append(fact)
+        verdicts: dict[UUID, Verdict] = {}
+        for kind, batch in by_kind.items():
+            owner = self._judges.get(kind)
+            if owner is None:
+                continue
+            answers = owner.judge(batch)
+            if len(answers) != len(batch):
+                raise PluginError(
+                    f"owner {owner.name} answered {len(answers)} verdicts for {len(batch)} facts",
+                    hint="judge() returns one verdict per fact, in order",
+                )
+            verdicts.update((fact.id, answer) for fact, answer in zip(batch, answers, strict=True))
+        return verdicts
+
+    def _further(self, conn: Connection[Any], facts: Sequence[Fact]) -> dict[UUID, Refusal]:
+        refusals: dict[UUID, Refusal] = {}
+        for gate in self._gates:
+            asked = [fact for fact in facts if fact.id not in refusals]
+            for fact, refusal in zip(asked, gate.judge(conn, asked), strict=True):
+                if refusal is not None:
+                    refusals[fact.id] = refusal
+        return refusals
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(
+        self, conn: Connection[Any], company: str, facts: Sequence[Fact], outcomes: dict[UUID, Outcome], ledger: Ledger
+    ) -> dict[UUID, UUID]:
+        by_id = {fact.id: fact for fact in facts}
+        chosen = [(i, o.retry_of) for i, o in outcomes.items() if isinstance(o, Admit)]
+        runs: dict[UUID, UUID] = {}
+        if chosen:
+            parameters = {"company": company, "wakes": [i for i, _ in chosen], "retry_of": [r for _, r in chosen]}
+            runs = {row.id: row.run for row in store.run(conn, "admission.admit", parameters)}
+            for i, _ in chosen:
+                if i not in runs:
+                    outcomes[i] = _beaten(by_id[i])
+        with conn.pipeline():
+            self._reserve(conn, company, [by_id[i] for i in runs], ledger)
+            self._park(conn, company, by_id, outcomes)
+            ends = {i: o for i, o in outcomes.items() if isinstance(o, End)}
+            if ends:
+                columns = [(i, o.state, o.reason, o.message, o.into) for i, o in ends.items()]
+                names = ("wakes", "states", "reasons", "messages", "into")
+                store.run(conn, "admission.end", {"company": company, **_columns(names, columns)})
+            for project in _projects_to_check(facts, outcomes, ledger):
+                store.run(conn, "admission.check_project_budget", {"company": company, "project": project})
+            if runs:
+                store.run(conn, "admission.announce", {"company": company})
+        return runs
+
+    def _reserve(self, conn: Connection[Any], company: str, admitted: Sequence[Fact], ledger: Ledger) -> None:
+        rows = [(fact.id, policy, amount) for fact in admitted for policy, amount in ledger.reservations(fact)]
+        if rows:
+            names = ("wakes", "policies", "amounts")
+            store.run(conn, "admission.reserve", {"company": company, **_columns(names, rows)})
+
+    def _park(
+        self, conn: Connection[Any], company: str, facts: Mapping[UUID, Fact], outcomes: Mapping[UUID, Outcome]
+    ) -> None:
+        changed, quiet = [], []
+        for i, outcome in outcomes.items():
+            if not isinstance(outcome, Park):
+                continue
+            why = outcome.refusal
+            if outcome.changed:
+                row = (i, why.gate, why.key, why.reason, why.message, why.opens_on, why.reopens_at, outcome.due_at)
+                changed.append(row)
+            elif outcome.due_at != facts[i].due_at:
+                quiet.append((i, outcome.due_at))
+        if changed:
+            names = ("wakes", "gates", "keys", "reasons", "messages", "opens_on", "reopens_at", "due_at")
+            store.run(conn, "admission.park", {"company": company, **_columns(names, changed)})
+        if quiet:
+            store.run(conn, "admission.settle_down", {"company": company, **_columns(("wakes", "due_at"), quiet)})
+
+    # ── afterwards ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_again(self, conn: Connection[Any], company: str, parked: Mapping[UUID, Park]) -> frozenset[UUID]:
+        if not parked:
+            return frozenset()
+        ids = sorted(parked)
+        with conn.transaction():
+            with conn.pipeline():
+                facts, limits = self._read(conn, {"company": company, "ids": ids})()
+            everyone = frozenset(ids)
+            verdicts = self._verdicts(facts, everyone)
+            outcomes = {
+                # Each against the limits as they stand: what a pass would admit first is no reason to wait.
+                fact.id: decide([fact], verdicts, Ledger(limits), self._further(conn, [fact]), everyone)[fact.id]
+                for fact in facts
+            }
+        return frozenset(i for i, outcome in outcomes.items() if not _same_gate(parked[i], outcome))
+
+    def _set_aside(self, conn: Connection[Any], company: str, wake: UUID, error: Exception) -> PassResult:
+        key = {"company": company, "id": wake}
+        row = store.run(conn, "admission.failures", key).fetchone()
+        pause = backoff.delay(row.failures if row else 0, self._draw)
+        text = f"{type(error).__name__}: {error}"[:2000]
+        done = store.run(conn, "admission.set_aside", key | {"error": text, "delay": pause}).fetchone()
+        return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def _beaten(fact: Fact) -> Park:
+    refusal = Refusal(
+        "execution", fact.issue or "", "execution.live_run", f"issue {fact.issue} has a live run", "the end of that run"
+    )
+    return park(refusal, waits_on=(fact.wait_gate, fact.wait_key, fact.wait_reason), due_at=fact.due_at, now=fact.now)
+
+
+def _same_gate(parked: Park, outcome: Outcome) -> bool:
+    """Whether a second look found the receipt still waiting for what it was parked on (or no longer pending)."""
+    if isinstance(outcome, (Gone, Moved)):
+        return True
+    return isinstance(outcome, Park) and (outcome.refusal.gate, outcome.refusal.key) == (
+        parked.refusal.gate,
+        parked.refusal.key,
+    )
+
+
+def _projects_to_check(facts: Sequence[Fact], outcomes: Mapping[UUID, Outcome], ledger: Ledger) -> list[str]:
+    """Return the projects whose pause no longer tells the truth about their budget, ascending."""
+    wrong = set()
+    for fact in facts:
+        policy = ledger.policy(f"project:{fact.project}") if fact.project else None
+        gone = policy is not None and policy.hard_stop and policy.spent >= policy.amount
+        unpaused = fact.project_pause_reason is None
+        if (
+            fact.project
+            and fact.id in outcomes
+            and ((gone and unpaused) or (not gone and fact.project_pause_reason == "budget"))
+        ):
+            wrong.add(fact.project)
+    return sorted(wrong)

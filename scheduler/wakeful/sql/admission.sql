@@ -1,0 +1,156 @@
+-- One admission pass over receipts of one company: lock, judge in the next statement, write, look again.
+-- Lock order: issues ascending, then wakes, then the company's limits lock, then project.
+
+-- name: custom_plans
+-- The judge reads few rows of big tables; a generic plan would not.
+SET LOCAL plan_cache_mode = force_custom_plan
+
+-- name: lock_issues
+-- Locks the issues of the candidates, ascending. A statement of its own: a judgement in the same one would
+-- see the snapshot from before the wait.
+SELECT i.id FROM wakeful.issue i
+WHERE i.company = %(company)s
+  AND i.id IN (SELECT w.issue FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+ORDER BY i.id FOR NO KEY UPDATE
+
+-- name: lock_wakes
+-- Locks what is still pending and what nobody else holds; the rest comes back a second later.
+SELECT w.id FROM wakeful.wake w
+WHERE w.company = %(company)s AND w.id = ANY (%(ids)s) AND w.state = 'deferred'
+ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: facts
+-- Everything the judgement of each receipt may depend on, in one snapshot, in the order of receipts.Fact.
+SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue, coalesce(i.project, w.project),
+       w.actor_kind, w.actor, w.created_at, w.due_at, w.wait_gate, w.wait_key, w.wait_reason, w.failures,
+       w.certified_run, w.certified_generation, w.estimate,
+       c.state, c.panic_at IS NOT NULL OR wakeful.setting_value('panic', 'false') = 'true',
+       a.state, a.pause_reason, p.pause_reason, p.archived_at IS NOT NULL,
+       i.status, i.assignee_kind, i.assignee,
+       l.id, CASE WHEN i.execution_run IS DISTINCT FROM l.id THEN i.execution_run END,
+       s.state, s.generation,
+       CASE WHEN w.certified_run IS NULL THEN NULL
+            WHEN w.issue IS NULL THEN (SELECT n.id FROM wakeful.run n WHERE n.company = w.company
+                AND n.retry_of = w.certified_run ORDER BY n.id DESC LIMIT 1)
+            ELSE (SELECT n.id FROM wakeful.run n WHERE n.company = w.company AND n.issue = w.issue
+                  AND n.agent = w.agent AND n.id > w.certified_run ORDER BY n.id DESC LIMIT 1) END,
+       wakeful.wall()
+FROM wakeful.wake w
+JOIN wakeful.company c ON c.company = w.company
+JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent
+LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
+LEFT JOIN wakeful.project p ON p.company = w.company AND p.id = coalesce(i.project, w.project)
+LEFT JOIN wakeful.run s ON s.company = w.company AND s.id = w.certified_run
+LEFT JOIN wakeful.run l ON l.company = w.company AND l.issue = w.issue AND l.wave_slot IS NULL
+    AND l.state IN ('queued', 'starting', 'running', 'suspended', 'stopping')
+WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)
+ORDER BY w.priority, w.due_at NULLS LAST, w.id
+
+-- name: policies
+-- The budgets that apply to the candidates, with what their window has spent and live reservations hold.
+SELECT b.id, b.amount, b.hard_stop, b.estimate,
+       coalesce(wakeful.spent(b.company, b.scope, b.scope_id, wakeful.window_start(b.period)), 0) AS spent,
+       coalesce(wakeful.reserved(b.company, b.id), 0) AS reserved,
+       CASE WHEN b.period = 'month' THEN
+           (date_trunc('month', wakeful.now() AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' END AS window_ends
+FROM wakeful.budget b
+WHERE b.company = %(company)s
+  AND (b.scope = 'company'
+       OR b.scope = 'agent' AND b.scope_id IN (
+           SELECT w.agent FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+       OR b.scope = 'project' AND b.scope_id IN (
+           SELECT coalesce(i.project, w.project) FROM wakeful.wake w
+           LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
+           WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)))
+
+-- name: agents
+-- The agents' live runs against their limits; counted only where there is a limit.
+SELECT a.id, CASE WHEN a.max_concurrent_runs IS NULL THEN 0 ELSE (
+           SELECT count(*)::integer FROM wakeful.run r WHERE r.company = a.company AND r.agent = a.id
+           AND r.state IN ('queued', 'starting', 'running', 'stopping')) END AS live,
+       a.max_concurrent_runs AS limit, a.estimate
+FROM wakeful.agent a
+WHERE a.company = %(company)s
+  AND a.id IN (SELECT w.agent FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+
+-- name: lock_limits
+-- Serialises budgets, concurrency and rates of one company until the commit.
+SELECT wakeful.lock_limits(%(company)s)
+
+-- name: admit
+-- One queued run a wake, and the wake linked to it. A wake whose issue has a live run after all returns no row.
+WITH chosen AS (
+    SELECT u.wake, u.retry_of, u.place FROM unnest(%(wakes)s::uuid[], %(retry_of)s::uuid[]) WITH ORDINALITY AS u (wake, retry_of, place)
+), made AS (
+    INSERT INTO wakeful.run (company, agent, issue, project, wake, retry_of, estimate, labels, host, host_fixed, priority)
+    SELECT w.company, w.agent, w.issue, coalesce(i.project, w.project), w.id, chosen.retry_of, w.estimate, a.labels, a.host,
+           a.host IS NOT NULL, w.priority
+    FROM chosen
+    JOIN wakeful.wake w ON w.company = %(company)s AND w.id = chosen.wake
+    JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent
+    LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
+    ORDER BY chosen.place
+    ON CONFLICT DO NOTHING
+    RETURNING id, wake
+)
+UPDATE wakeful.wake w
+SET state = 'linked', run = made.id, due_at = NULL, ended_at = wakeful.now(), version = w.version + 1,
+    error = NULL, error_at = NULL
+FROM made WHERE w.company = %(company)s AND w.id = made.wake
+RETURNING w.id, w.run
+
+-- name: reserve
+-- What each admitted run may spend, held against its policies until it ends.
+INSERT INTO wakeful.reservation (company, run, policy, amount)
+SELECT r.company, r.id, u.policy, u.amount
+FROM unnest(%(wakes)s::uuid[], %(policies)s::text[], %(amounts)s::numeric[]) AS u (wake, policy, amount)
+JOIN wakeful.run r ON r.company = %(company)s AND r.wake = u.wake
+
+-- name: park
+-- A first or a changed reason: one new wait, one grace.
+UPDATE wakeful.wake w
+SET wait_gate = u.gate, wait_key = u.key, wait_reason = u.reason, wait_message = u.message, opens_on = u.opens_on,
+    wait_since = wakeful.wall(), grace_from = wakeful.wall(), reopens_at = u.reopens_at, due_at = u.due_at,
+    examined_at = wakeful.now(), version = w.version + 1, error = NULL, error_at = NULL, failures = 0
+FROM unnest(%(wakes)s::uuid[], %(gates)s::text[], %(keys)s::text[], %(reasons)s::text[], %(messages)s::text[],
+            %(opens_on)s::text[], %(reopens_at)s::timestamptz[], %(due_at)s::timestamptz[])
+     AS u (wake, gate, key, reason, message, opens_on, reopens_at, due_at)
+WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
+RETURNING w.id
+
+-- name: settle_down
+-- The same reason once its grace is over: only the deadline moves, to the gate's own clock or to silence.
+UPDATE wakeful.wake w SET due_at = u.due_at, reopens_at = u.due_at, examined_at = wakeful.now()
+FROM unnest(%(wakes)s::uuid[], %(due_at)s::timestamptz[]) AS u (wake, due_at)
+WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
+RETURNING w.id
+
+-- name: end
+-- Receipts that end without a run of their own.
+UPDATE wakeful.wake w
+SET state = u.state, reason = u.reason, wait_message = coalesce(nullif(u.message, ''), w.wait_message),
+    coalesced_into = u.into, due_at = NULL, ended_at = wakeful.now(), version = w.version + 1
+FROM unnest(%(wakes)s::uuid[], %(states)s::text[], %(reasons)s::text[], %(messages)s::text[], %(into)s::uuid[])
+     AS u (wake, state, reason, message, into)
+WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
+RETURNING w.id
+
+-- name: set_aside
+-- A receipt that cannot be judged now: its error and its next try, in the row.
+UPDATE wakeful.wake w
+SET error = %(error)s, error_at = wakeful.now(), failures = w.failures + 1, examined_at = wakeful.now(),
+    due_at = wakeful.now() + make_interval(secs => %(delay)s)
+WHERE w.company = %(company)s AND w.id = %(id)s AND w.state = 'deferred'
+RETURNING w.due_at
+
+-- name: failures
+-- How often a receipt has been set aside in a row.
+SELECT w.failures FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s
+
+-- name: check_project_budget
+-- The project-budget rule: last in the lock order.
+SELECT wakeful.check_project_budget(%(company)s, %(project)s)
+
+-- name: announce
+-- Queued runs reach the dispatchers with the commit.
+SELECT wakeful.notify('dispatch', %(company)s, NULL, NULL)
