@@ -1,0 +1,48 @@
+"""The testing kit: real PostgreSQL, one clock for database and driver, crash points, lock waits, statement counts.
+
+Imported by tests, benches and the demo only. Each name is loaded from its module when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wakeful.testing.blocking import Blocked, expect_blocked
+    from wakeful.testing.clock import VirtualClock
+    from wakeful.testing.crash import CrashPoint, HoldAt, KillAt, nothing
+    from wakeful.testing.database import Database, Server
+    from wakeful.testing.statements import Statements
+
+_HOMES = {
+    "Blocked": "blocking",
+    "CrashPoint": "crash",
+    "Database": "database",
+    "HoldAt": "crash",
+    "KillAt": "crash",
+    "Server": "database",
+    "Statements": "statements",
+    "VirtualClock": "clock",
+    "expect_blocked": "blocking",
+    "nothing": "crash",
+}
+
+__all__ = [
+    "Blocked",
+    "CrashPoint",
+    "Database",
+    "HoldAt",
+    "KillAt",
+    "Server",
+    "Statements",
+    "VirtualClock",
+    "expect_blocked",
+    "nothing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,80 @@
+"""The testing kit itself: a proof is worth as much as its tools."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from wakeful.testing import Database, Statements, VirtualClock, expect_blocked
+
+
+def test_each_test_has_a_fresh_database(database: Database) -> None:
+    conn = database.connect()
+    assert conn.execute("SELECT count(*) FROM wakeful.company").fetchone() == (0,)
+
+
+def test_making_a_database_is_quick(server):
+    with server.database():
+        pass
+    began = time.monotonic()
+    for _ in range(5):
+        with server.database() as made:
+            made.connect()
+    each = (time.monotonic() - began) / 5
+    assert each < 2.0
+
+
+def test_clock_moves_database_and_process_together(database: Database, clock: VirtualClock) -> None:
+    conn = database.connect()
+    looked = []
+    clock.on_advance(lambda: looked.append(conn.execute("SELECT wakeful.now() - statement_timestamp()").fetchone()[0]))
+    before = clock.monotonic()
+    clock.advance(1500)
+    assert looked == [timedelta(seconds=1500)]
+    assert 1500 <= clock.monotonic() - before < 1530
+    now, wall, late = conn.execute(
+        "SELECT wakeful.now(), wakeful.wall(), clock_timestamp() + interval '1500 s'"
+    ).fetchone()
+    assert now <= wall <= late
+    assert abs(clock.now() - now) < timedelta(seconds=30)
+
+
+def test_expect_blocked_passes_when_the_writer_waits(database: Database, conn, company) -> None:
+    holder, writer = database.connect(), database.connect()
+
+    def write() -> int:
+        return writer.execute("UPDATE wakeful.company SET name = 'w' WHERE company = 'acme'").rowcount
+
+    with holder.transaction():
+        holder.execute("SELECT FROM wakeful.company WHERE company = 'acme' FOR UPDATE")
+        with expect_blocked(write, behind=holder, watcher=conn, lock="transactionid") as blocked:
+            assert blocked.pid == writer.info.backend_pid
+            assert not blocked.finished
+            holder.execute("COMMIT")
+            assert blocked.result() == 1
+            holder.execute("BEGIN")
+
+
+def test_expect_blocked_fails_at_once_when_the_writer_finishes(database: Database, conn) -> None:
+    holder = database.connect()
+    with (
+        holder.transaction(),
+        pytest.raises(AssertionError, match="finished without waiting"),
+        expect_blocked(lambda: 1, behind=holder, watcher=conn),
+    ):
+        pytest.fail("entered")
+
+
+def test_statements_counts_nested_ones_and_not_itself(database: Database, statements: Statements) -> None:
+    conn = database.connect()
+    statements.reset()
+    assert statements.count() == 0
+    conn.execute("SELECT wakeful.add_company(company => 'a')")
+    texts = [one.text for one in statements.executed()]
+    assert any("INSERT INTO wakeful.company" in text for text in texts)
+    with statements.none():
+        conn.execute("", prepare=False)
+    with pytest.raises(AssertionError, match="SELECT \\$1"), statements.none():
+        conn.execute("SELECT 1")
