@@ -1,0 +1,189 @@
+"""The real filesystem of Linux behind the seam."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+
+from wakeful_coordination.filesystem import Status
+
+_OPENAT2 = 437  # one number on every architecture
+_NO_SYMLINKS_BENEATH = 0x04 | 0x08
+_NOREPLACE = 1
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo"}
+#: The kernel, or a sandbox around it, does not offer the call: fall back to the portable one.
+_ABSENT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class PosixFilesystem:
+    """Linux system calls, with flock for locks and no link followed anywhere below a root."""
+
+    def __init__(self) -> None:
+        # filelock costs 45 ms to import: only a process that opens a root pays for it.
+        from filelock import lock_descriptor, unlock_descriptor
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._syscall = libc.syscall
+        self._renameat2 = getattr(libc, "renameat2", None)
+        self._openat2 = True
+        self._how = ctypes.sizeof(_OpenHow)
+        self.unlock: Callable[[int], None] = unlock_descriptor
+
+        def try_lock(fd: int) -> bool:
+            return lock_descriptor(fd, blocking=False)
+
+        self.try_lock: Callable[[int], bool] = try_lock
+
+    def open_directory(self, path: str, at: int | None = None) -> int:
+        """Open a directory without following a link."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | _OPEN
+        if at is None:
+            return os.open(path, flags)
+        return self._open(path, flags, at)
+
+    def open_file(self, path: str, at: int, *, write: bool = False) -> int:
+        """Open an existing file without following a link or waiting for a FIFO's other end."""
+        return self._open(path, (os.O_RDWR if write else os.O_RDONLY) | _OPEN, at)
+
+    def _open(self, path: str, flags: int, at: int) -> int:
+        if "/" not in path:
+            return os.open(path, flags, dir_fd=at)
+        if self._openat2:
+            how = _OpenHow(flags, 0, _NO_SYMLINKS_BENEATH)
+            fd: int = self._syscall(_OPENAT2, at, path.encode(), ctypes.byref(how), self._how)
+            if fd >= 0:
+                return fd
+            number = ctypes.get_errno()
+            if number not in _ABSENT:
+                raise OSError(number, os.strerror(number), path)
+            self._openat2 = False
+        return self._walk(path, flags, at)
+
+    def _walk(self, path: str, flags: int, at: int) -> int:
+        parents, _, name = path.rpartition("/")
+        here = at
+        try:
+            for part in parents.split("/"):
+                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _OPEN, dir_fd=here)
+                if here != at:
+                    os.close(here)
+                here = below
+            return os.open(name, flags, dir_fd=here)
+        finally:
+            if here != at:
+                os.close(here)
+
+    def create(self, name: str, at: int) -> int:
+        """Create a file that must not exist, mode 0600."""
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=at)
+
+    def make_directory(self, name: str, at: int) -> bool:
+        """Create a directory, mode 0700; False where the name is taken."""
+        try:
+            os.mkdir(name, 0o700, dir_fd=at)
+        except FileExistsError:
+            return False
+        return True
+
+    def read(self, fd: int, limit: int) -> bytes:
+        """Read from the start, at most ``limit`` bytes."""
+        chunks = []
+        offset = 0
+        while offset < limit and (chunk := os.pread(fd, min(limit - offset, 1 << 20), offset)):
+            chunks.append(chunk)
+            offset += len(chunk)
+        return b"".join(chunks)
+
+    def write(self, fd: int, data: bytes) -> None:
+        """Write all of ``data`` at the start; a short write is repeated until it ends or fails."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(fd, data[done:], done)
+
+    def truncate(self, fd: int) -> None:
+        """Empty the file."""
+        os.ftruncate(fd, 0)
+
+    def size(self, fd: int) -> int:
+        """Return the length; a seek is the cheapest call that tells it."""
+        return os.lseek(fd, 0, os.SEEK_END)
+
+    def status(self, fd: int) -> Status:
+        """Describe an open file."""
+        return _described(os.fstat(fd))
+
+    def stat(self, name: str, at: int) -> Status | None:
+        """Describe a name without following it."""
+        try:
+            return _described(os.stat(name, dir_fd=at, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def sync(self, fd: int) -> None:
+        """Flush with fsync; never repeated by anyone after an error."""
+        os.fsync(fd)
+
+    def rename(self, source: str, target: str, at: int) -> None:
+        """Rename within one directory, replacing the target."""
+        os.rename(source, target, src_dir_fd=at, dst_dir_fd=at)
+
+    def rename_new(self, source: str, target: str, at: int) -> None:
+        """Rename without clobbering, or link and unlink where the kernel cannot."""
+        if self._renameat2 is not None:
+            if self._renameat2(at, source.encode(), at, target.encode(), _NOREPLACE) == 0:
+                return
+            number = ctypes.get_errno()
+            if number not in _ABSENT:
+                raise OSError(number, os.strerror(number), source, None, target)
+        self.link(source, at, target, at)
+        self.unlink(source, at)
+
+    def link(self, source: str, source_at: int, target: str, target_at: int) -> None:
+        """Add a name to a file, never through a link."""
+        os.link(source, target, src_dir_fd=source_at, dst_dir_fd=target_at, follow_symlinks=False)
+
+    def unlink(self, name: str, at: int) -> None:
+        """Remove a name."""
+        os.unlink(name, dir_fd=at)
+
+    def names(self, fd: int) -> list[str]:
+        """List a directory."""
+        return os.listdir(fd)
+
+    def touch(self, name: str, at: int) -> None:
+        """Create the file or set its time to now; both tell an inotify watch."""
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | _OPEN, 0o600, dir_fd=at)
+        try:
+            os.utime(fd)
+        finally:
+            os.close(fd)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def lock(self, fd: int) -> None:
+        """Wait in the kernel's queue: polling starves under contention, the queue does not."""
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def try_share(self, fd: int) -> bool:
+        """Take a shared flock without waiting."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _described(found: os.stat_result) -> Status:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
+    return Status(kind, found.st_uid, stat.S_IMODE(found.st_mode), found.st_nlink, found.st_ino, found.st_dev)

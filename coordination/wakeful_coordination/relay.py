@@ -1,0 +1,55 @@
+"""Relaying: each pending transaction is settled, told to a consumer outside every lease, and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from wakeful_coordination.authority import Authority, Committed, Settled
+from wakeful_coordination.errors import CoordinationError, NotFound
+from wakeful_coordination.outbox import Outbox
+
+#: Told about each settled transaction; returns when the news is safe elsewhere. May hear one twice after a
+#: crash: the transaction's id is the key to recognise it by.
+Deliver = Callable[[Settled], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """One pass: ids delivered as committed or as quarantined, and (id, reason) of those left for the next."""
+
+    committed: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]
+
+
+class Relay:
+    """One pass at a time over outbox/pending."""
+
+    def __init__(self, outbox: Outbox, authority: Authority) -> None:
+        self._outbox = outbox
+        self._authority = authority
+
+    def run(self, deliver: Deliver) -> Relayed:
+        """Settle and deliver everything pending now, in ascending order of id.
+
+        A transaction that cannot be settled yet, or whose delivery raises CoordinationError, stays pending
+        and hinders no other. Any other exception of ``deliver`` ends the pass; nothing is lost.
+        """
+        committed: list[str] = []
+        quarantined: list[str] = []
+        left: list[tuple[str, str]] = []
+        for txid in self._outbox.pending():
+            try:
+                outcome = self._authority.settle(txid)
+                told = committed if isinstance(outcome, Committed) else quarantined
+                if isinstance(outcome, Committed) and outcome.transaction.kind == "local":
+                    continue
+                deliver(outcome)
+                self._authority.forget(txid)
+                told.append(txid)
+            except NotFound:
+                continue  # another relay was faster
+            except CoordinationError as error:
+                left.append((txid, error.message))
+        return Relayed(tuple(committed), tuple(quarantined), tuple(left))

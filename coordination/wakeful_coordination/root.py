@@ -1,0 +1,173 @@
+"""A coordination root: one private directory on a local disk, opened by one process.
+
+It knows the seam, who we are, and whether the root may still be used: after a failed fsync, a fork or a
+close it refuses everything, in one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from wakeful_coordination import layout
+from wakeful_coordination.errors import CoordinationError, LeaseMisused, RootPoisoned, UnsafePath, explain
+from wakeful_coordination.filesystem import Filesystem
+from wakeful_coordination.machine import Machine
+
+
+class Root:
+    """An open root directory.
+
+    ``now`` is the wall clock (aware), ``new_id`` gives 32 fresh hexadecimal digits; both are injected.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        fd: int,
+        root_id: str,
+        files: Filesystem,
+        machine: Machine,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.path = path
+        self.fd = fd
+        self.root_id = root_id
+        self.files = files
+        self.machine = machine
+        self.now = now
+        self.new_id = new_id
+        self.uid = os.geteuid()
+        #: Sessions an operator has declared dead, by name.
+        self.declared_dead: frozenset[str] = frozenset()
+        #: The session of this process; set when it is entered.
+        self.sid = ""
+        #: Why nothing works any more, if so.
+        self.refusal: Callable[[], CoordinationError] | None = None
+        #: Descriptors that bear locks: a forked child closes them before it runs.
+        self._locking: set[int] = set()
+        self._guard = threading.RLock()
+        _guard_forks(self)
+
+    def usable(self) -> None:
+        """Raise what makes this root unusable: RootPoisoned, LeaseMisused after a fork, or a closed root."""
+        if self.refusal is not None:
+            raise self.refusal()
+
+    def sync(self, fd: int, path: str) -> None:
+        """Flush ``fd``; on return it survives power loss. An error poisons the root: no second try, no ack."""
+        self.usable()
+        try:
+            self.files.sync(fd)
+        except OSError as error:
+            reason = error.strerror or "input/output error"
+            self.refusal = lambda: RootPoisoned(
+                f"fsync of {path} failed ({reason}): what is on disk is unknown",
+                hint="nothing more is acknowledged; check the disk, then reopen the root in a new process",
+            )
+            raise self.refusal() from error
+
+    @contextlib.contextmanager
+    def explained(self, path: str) -> Iterator[None]:
+        """Turn operating system errors into this package's; taken and missing names stay themselves."""
+        try:
+            yield
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise explain(error, f"{self.path}/{path}") from error
+
+    @contextlib.contextmanager
+    def directory(self, path: str) -> Iterator[int]:
+        """Open a directory below the root; refuse one that others may write into.
+
+        FileNotFoundError where there is none, UnsafePath for a link or a foreign owner.
+        """
+        self.usable()
+        with self.explained(path):
+            fd = self.files.open_directory(path, self.fd)
+        try:
+            require_private(self, fd, path)
+            yield fd
+        finally:
+            self.files.close(fd)
+
+    def open_lock(self, path: str, at: int, *, create: bool = False) -> int:
+        """Open a file that will bear a lock, known to the fork hook from its first instant."""
+        with self._guard:
+            fd = self.files.create(path, at) if create else self.files.open_file(path, at, write=True)
+            self._locking.add(fd)
+            return fd
+
+    def close_lock(self, fd: int) -> None:
+        """Close such a file, which frees its lock."""
+        with self._guard:
+            if fd in self._locking:
+                self._locking.discard(fd)
+                self.files.close(fd)
+
+    def close(self) -> None:
+        """Close every descriptor; the root refuses from now on."""
+        with self._guard:
+            self.refusal = lambda: LeaseMisused("the coordination root is closed", hint="open it again")
+            for fd in list(self._locking):
+                self.close_lock(fd)
+            if self.fd >= 0:
+                self.files.close(self.fd)
+                self.fd = -1
+
+    def before_fork(self) -> None:
+        """Hold the set of lock descriptors still while the process is copied."""
+        self._guard.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the parent go on; its leases stand."""
+        self._guard.release()
+
+    def after_fork_in_child(self) -> None:
+        """Close, never unlock: an unlock in the child would free the parent's lease."""
+        self._guard = threading.RLock()
+        self.close()
+        self.refusal = lambda: LeaseMisused(
+            "this process was forked from the one that opened the root: it holds nothing",
+            hint="open the root again in the child",
+        )
+
+
+def require_private(root: Root, fd: int, path: str) -> None:
+    """Refuse a directory that another user owns or may enter."""
+    found = root.files.status(fd)
+    if found.uid != root.uid or found.mode & 0o077:
+        raise UnsafePath(
+            f"{root.path}/{path}: owner {found.uid}, mode {found.mode:04o}",
+            hint=f"must belong to user {root.uid} with mode 0700",
+        )
+
+
+def session_path(sid: str) -> str:
+    """Return where a session's file stands."""
+    return f"sessions/{layout.record_id(sid, 'session id')}"
+
+
+def _guard_forks(root: Root) -> None:
+    # Hooks cannot be taken back, so they hold the root weakly and outlive it as no-ops.
+    known = weakref.ref(root)
+
+    def told(method: str) -> Callable[[], None]:
+        def hook() -> None:
+            if (one := known()) is not None and one.fd >= 0:
+                getattr(one, method)()
+
+        return hook
+
+    os.register_at_fork(
+        before=told("before_fork"),
+        after_in_parent=told("after_fork_in_parent"),
+        after_in_child=told("after_fork_in_child"),
+    )
