@@ -1,0 +1,161 @@
+"""What a run gave back, read into a conclusion: exit record and ``result.json`` v1. Pure.
+
+Exit codes alone are not believed when a result says otherwise, either way; what the runner did to the command
+(stopped, timed out, silent, killed) stands above both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from wakeful.executions import EndClass, ExitReport
+
+LIMIT = 65536
+_CLASSES = {c.value for c in EndClass}
+# What only the runner or the scheduler can say; a result that claims it is not believed.
+_NOT_FOR_RESULTS = {EndClass.TIMED_OUT, EndClass.SILENT, EndClass.BAD_RESULT, EndClass.KILLED, EndClass.STOPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class NextWake:
+    """A wake that the result asks for: the same agent and issue, at a time."""
+
+    at: datetime
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """How a run ended, ready for its row.
+
+    Arguments:
+        state: succeeded, failed, cancelled or lost.
+        end_class: one of EndClass.
+        reason: ``run.<cause>``.
+        message: for people.
+        error: what went wrong, for operators.
+        result: the accepted result, storable as JSON.
+        next_wake: what the result asks for.
+    """
+
+    state: str
+    end_class: EndClass
+    reason: str
+    message: str | None = None
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+    next_wake: NextWake | None = None
+
+
+class BadResult(ValueError):
+    """Why a result.json cannot be accepted."""
+
+
+def conclude(report: ExitReport) -> Conclusion:
+    """Turn an exit record into the run's conclusion."""
+    if report.error is not None:
+        return Conclusion("failed", EndClass.FAILED, "run.not_started", error=report.error, message=report.error)
+    if report.ended_by is EndClass.STOPPED:
+        return Conclusion("cancelled", EndClass.STOPPED, "run.stopped")
+    if report.ended_by is not None:
+        return Conclusion(
+            "failed", report.ended_by, f"run.{report.ended_by.value}", message=_RUNNER_SAYS[report.ended_by]
+        )
+    if report.result is not None:
+        try:
+            return _from_result(read_result(report.result))
+        except BadResult as error:
+            kept = report.result[:2000].decode("utf-8", "replace").replace("\0", "\ufffd")
+            return Conclusion(
+                "failed",
+                EndClass.BAD_RESULT,
+                "run.bad_result",
+                message=f"result.json: {error}",
+                result={"unreadable": kept},
+            )
+    if report.signal is not None:
+        return Conclusion("failed", EndClass.KILLED, "run.killed", message=f"ended by signal {report.signal}")
+    if report.exit_code == 0:
+        return Conclusion("succeeded", EndClass.OK, "run.ok")
+    return Conclusion("failed", EndClass.FAILED, "run.failed", message=f"exit code {report.exit_code}")
+
+
+_RUNNER_SAYS = {
+    EndClass.TIMED_OUT: "it ran longer than max_runtime allows",
+    EndClass.SILENT: "it printed nothing for longer than silence_limit allows",
+    EndClass.KILLED: "it was killed",
+}
+
+
+def _from_result(result: dict[str, Any]) -> Conclusion:
+    end_class = EndClass(result["class"])
+    state = "succeeded" if end_class is EndClass.OK else "failed"
+    following = None
+    if "next" in result:
+        following = NextWake(_moment(result["next"]["at"]), result["next"].get("payload", {}))
+    message = result.get("message")
+    return Conclusion(state, end_class, f"run.{end_class.value}", message=message, result=result, next_wake=following)
+
+
+def read_result(raw: bytes) -> dict[str, Any]:
+    """Parse and validate ``result.json`` v1; text in it is made storable (NUL and lone surrogates become U+FFFD).
+
+    Raises:
+        BadResult: with the field at fault.
+    """
+    if len(raw) > LIMIT:
+        raise BadResult(f"more than {LIMIT} bytes (64 KiB)")
+    try:
+        value = json.loads(raw, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise BadResult("nested too deeply") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadResult(f"not JSON in UTF-8 ({error})") from error
+    if not isinstance(value, dict):
+        raise BadResult("not an object")
+    result: dict[str, Any] = _storable(value)
+    result.setdefault("class", "ok")
+    if result["class"] not in _CLASSES or EndClass(result["class"]) in _NOT_FOR_RESULTS:
+        raise BadResult(f"class {result['class']!r} is none of {', '.join(sorted(_CLASSES - set(_NOT_FOR_RESULTS)))}")
+    if not isinstance(result.get("message", ""), str):
+        raise BadResult("message is not text")
+    if "next" in result:
+        following = result["next"]
+        if not isinstance(following, dict) or not isinstance(following.get("at"), str):
+            raise BadResult("next needs a time `at`, as in 2026-01-31T18:30:00+00:00")
+        _moment(following["at"])
+        if len(json.dumps(following.get("payload", {}))) > LIMIT:
+            raise BadResult("next.payload is larger than 64 KiB")
+    if not isinstance(result.get("artifacts", []), list):
+        raise BadResult("artifacts is not a list")
+    return result
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadResult(f"{text!r} is not a time in ISO 8601") from error
+    if moment.tzinfo is None:
+        raise BadResult(f"{text!r} has no time zone")
+    if not datetime(2000, 1, 1, tzinfo=UTC) <= moment < datetime(2101, 1, 1, tzinfo=UTC):
+        raise BadResult(f"{text!r} is outside the years 2000 to 2100")
+    return moment
+
+
+def _no_constant(name: str) -> float:
+    raise BadResult(f"{name} is not a JSON number")
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    return value

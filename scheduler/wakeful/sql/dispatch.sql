@@ -1,0 +1,139 @@
+-- Claims of queued runs by one host, per company. Lock order: runs (SKIP LOCKED), then their issues ascending.
+
+-- name: companies
+-- Companies with a claimable run, by recursive skip over the index.
+WITH RECURSIVE c AS (
+    (SELECT r.company FROM wakeful.run r WHERE r.state = 'queued' AND r.wait_gate IS NULL ORDER BY r.company LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.company FROM wakeful.run r WHERE r.state = 'queued' AND r.wait_gate IS NULL AND r.company > c.company
+            ORDER BY r.company LIMIT 1)
+    FROM c WHERE c.company IS NOT NULL)
+SELECT company FROM c WHERE company IS NOT NULL
+
+-- name: waiting_gates
+-- The distinct gates that queued runs wait on, with the earliest moment the clock opens one.
+SELECT r.company, r.wait_gate, r.wait_key, min(r.reopens_at) AS reopens_at
+FROM wakeful.run r WHERE r.state = 'queued' AND r.wait_gate IS NOT NULL
+GROUP BY r.company, r.wait_gate, r.wait_key
+
+-- name: lock_claimable
+-- Queued runs this host may take: its own, or nobody's whose labels it meets.
+SELECT r.id FROM wakeful.run r
+JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
+WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NULL AND r.kind = 'agent'
+  AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s)
+ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
+FOR NO KEY UPDATE OF r SKIP LOCKED
+
+-- name: lock_waiting
+-- Queued runs that wait on a gate that may have opened (any gate of an issue, where the issue itself changed).
+SELECT r.id FROM wakeful.run r
+JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
+WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NOT NULL AND r.kind = 'agent'
+  AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s)
+  AND (r.wait_gate = %(gate)s AND r.wait_key = %(key)s OR %(gate)s = 'issue' AND r.issue = %(key)s)
+ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
+FOR NO KEY UPDATE OF r SKIP LOCKED
+
+-- name: lock_issues
+-- The issues of the runs about to start, ascending.
+SELECT i.id FROM wakeful.issue i
+WHERE i.company = %(company)s
+  AND i.id IN (SELECT r.issue FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+ORDER BY i.id FOR NO KEY UPDATE
+
+-- name: facts
+-- What a claim judges again, in the order of receipts.Fact: all that the admission read unlocked.
+SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.issue, coalesce(i.project, r.project),
+       'system', 'dispatcher', r.created_at, r.queued_at, r.wait_gate, r.wait_key, r.wait_reason, r.attempt,
+       NULL::uuid, NULL::integer, r.estimate,
+       c.state, c.panic_at IS NOT NULL OR wakeful.setting_value('panic', 'false') = 'true',
+       a.state, a.pause_reason, p.pause_reason, p.archived_at IS NOT NULL,
+       i.status, i.assignee_kind, i.assignee, NULL::uuid, NULL::uuid, NULL::text, NULL::integer, NULL::uuid, wakeful.wall()
+FROM wakeful.run r
+JOIN wakeful.company c ON c.company = r.company
+JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
+LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
+LEFT JOIN wakeful.project p ON p.company = r.company AND p.id = coalesce(i.project, r.project)
+WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)
+ORDER BY r.priority, r.queued_at, r.id
+
+-- name: policies
+-- The budgets that apply to the runs, as admission reads them.
+SELECT b.id, b.amount, b.hard_stop, b.estimate,
+       coalesce(wakeful.spent(b.company, b.scope, b.scope_id, wakeful.window_start(b.period)), 0) AS spent,
+       coalesce(wakeful.reserved(b.company, b.id), 0) AS reserved,
+       CASE WHEN b.period = 'month' THEN
+           (date_trunc('month', wakeful.now() AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' END AS window_ends
+FROM wakeful.budget b
+WHERE b.company = %(company)s
+  AND (b.scope = 'company'
+       OR b.scope = 'agent' AND b.scope_id IN (
+           SELECT r.agent FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+       OR b.scope = 'project' AND b.scope_id IN (
+           SELECT coalesce(i.project, r.project) FROM wakeful.run r
+           LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
+           WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)))
+
+-- name: agents
+-- The agents' estimates; concurrency was judged when the run was admitted.
+SELECT a.id, 0 AS live, NULL::integer AS limit, a.estimate, a.max_attempts FROM wakeful.agent a
+WHERE a.company = %(company)s
+  AND a.id IN (SELECT r.agent FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+
+-- name: reservations
+-- The runs' own live reservations, which a claim leaves out of what others hold.
+SELECT v.run, v.policy, v.amount FROM wakeful.reservation v
+WHERE v.company = %(company)s AND v.run = ANY (%(ids)s) AND v.state IN ('reserved', 'in_flight', 'indeterminate')
+
+-- name: claim
+-- The claim counts the attempt and captures the generation; the issue is stamped now that its run starts.
+WITH claimed AS (
+    UPDATE wakeful.run r
+    SET state = 'starting', attempt = r.attempt + 1, host = %(host)s, claimed_by = %(claimer)s, claimed_at = wakeful.wall(),
+        renew_by = wakeful.wall() + make_interval(secs => %(lease)s), wait_gate = NULL, wait_key = NULL, wait_reason = NULL,
+        wait_message = NULL, wait_since = NULL, opens_on = NULL, reopens_at = NULL
+    WHERE r.company = %(company)s AND r.id = ANY (%(ids)s) AND r.state = 'queued'
+    RETURNING r.id, r.generation, r.attempt, r.issue
+), stamped AS (
+    UPDATE wakeful.issue i SET execution_run = claimed.id, execution_locked_at = wakeful.wall()
+    FROM claimed WHERE i.company = %(company)s AND i.id = claimed.issue
+)
+SELECT id, generation, attempt FROM claimed
+
+-- name: wait
+-- Closed and able to reopen: the run stays queued and says why.
+UPDATE wakeful.run r
+SET wait_gate = u.gate, wait_key = u.key, wait_reason = u.reason, wait_message = u.message, opens_on = u.opens_on,
+    reopens_at = u.reopens_at,
+    wait_since = CASE WHEN r.wait_reason IS NOT DISTINCT FROM u.reason THEN r.wait_since ELSE wakeful.wall() END
+FROM unnest(%(runs)s::uuid[], %(gates)s::text[], %(keys)s::text[], %(reasons)s::text[], %(messages)s::text[],
+            %(opens_on)s::text[], %(reopens_at)s::timestamptz[]) AS u (run, gate, key, reason, message, opens_on, reopens_at)
+WHERE r.company = %(company)s AND r.id = u.run AND r.state = 'queued'
+
+-- name: work
+-- Everything one run is given: its agent's contract, its wake, its issue, and what the run it retries left.
+SELECT r.company, r.id AS run, r.generation, r.attempt, r.agent, r.issue, r.retry_of, a.executor, a.command, a.cwd, a.env_allow,
+       a.env_values, a.max_runtime, a.silence_limit, a.stop_grace, a.max_attempts,
+       w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload, w.effect_root, w.requested_at,
+       i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
+       s.exit_code AS retried_exit_code, s.message AS retried_message,
+       (SELECT e.number FROM wakeful.epoch e) AS epoch,
+       wakeful.wall() + coalesce(a.max_runtime, interval '0') AS deadline
+FROM wakeful.run r
+JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
+LEFT JOIN wakeful.wake w ON w.company = r.company AND w.id = r.wake
+LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
+LEFT JOIN wakeful.run s ON s.company = r.company AND s.id = r.retry_of
+WHERE r.company = %(company)s AND r.id = %(run)s AND r.generation = %(generation)s
+
+-- name: started
+-- Executors' news: the commands run.
+UPDATE wakeful.run r SET state = 'running', started_at = u.at
+FROM unnest(%(runs)s::uuid[], %(generations)s::integer[], %(at)s::timestamptz[]) AS u (run, generation, at)
+WHERE r.company = %(company)s AND r.id = u.run AND r.generation = u.generation AND r.state = 'starting'
+
+-- name: announce_claims
+-- Lets the other schedulers of the host, and the owners, look after this claim if its claimer dies.
+SELECT pg_notify('wakeful', json_build_object('t', 'renewal', 'h', %(host)s::text,
+                                              'at', extract('epoch' FROM wakeful.wall()) + %(lease)s)::text)

@@ -1,0 +1,73 @@
+-- The one funnel through which claimed runs end or go back, under the fence. Lock order: the runs at their
+-- generation (the fence), then their issues ascending; settle_runs takes what comes after.
+
+-- name: fence
+-- The first lock of the transaction: the runs at exactly these generations, not yet ended.
+SELECT r.id, r.state, r.stop_at IS NOT NULL AS stopped, r.attempt FROM wakeful.run r
+WHERE r.company = %(company)s AND r.id = ANY (%(runs)s)
+  AND r.generation = (%(generations)s::integer[])[array_position(%(runs)s::uuid[], r.id)]
+  AND r.state IN ('queued', 'starting', 'running', 'stopping')
+ORDER BY r.id FOR NO KEY UPDATE
+
+-- name: lock_issues
+-- The issues of the ending runs, ascending.
+SELECT i.id FROM wakeful.issue i
+WHERE i.company = %(company)s
+  AND i.id IN (SELECT r.issue FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(runs)s))
+ORDER BY i.id FOR NO KEY UPDATE
+
+-- name: finish
+-- The final record of each run.
+UPDATE wakeful.run r
+SET state = u.state, ended_at = wakeful.now(), started_at = coalesce(r.started_at, u.started_at), exit_code = u.exit_code,
+    exit_signal = u.exit_signal, end_class = u.end_class, evidence = u.evidence, reason = u.reason, message = u.message,
+    error = u.error, result = u.result, directory = u.directory, renew_by = NULL,
+    wait_gate = NULL, wait_key = NULL, wait_reason = NULL, wait_message = NULL, wait_since = NULL, opens_on = NULL,
+    reopens_at = NULL,
+    stdout_bytes = u.stdout_bytes, stdout_sha256 = u.stdout_sha256, stdout_tail = u.stdout_tail,
+    stdout_altered = u.stdout_altered, stdout_truncated = u.stdout_truncated,
+    stderr_bytes = u.stderr_bytes, stderr_sha256 = u.stderr_sha256, stderr_tail = u.stderr_tail,
+    stderr_altered = u.stderr_altered, stderr_truncated = u.stderr_truncated
+FROM unnest(%(runs)s::uuid[], %(states)s::text[], %(started_at)s::timestamptz[], %(exit_codes)s::integer[],
+            %(exit_signals)s::integer[], %(end_classes)s::text[], %(evidences)s::text[], %(reasons)s::text[],
+            %(messages)s::text[], %(errors)s::text[], %(results)s::jsonb[], %(directories)s::text[],
+            %(stdout_bytes)s::bigint[], %(stdout_sha256)s::text[], %(stdout_tail)s::text[], %(stdout_altered)s::boolean[],
+            %(stdout_truncated)s::boolean[], %(stderr_bytes)s::bigint[], %(stderr_sha256)s::text[], %(stderr_tail)s::text[],
+            %(stderr_altered)s::boolean[], %(stderr_truncated)s::boolean[])
+     AS u (run, state, started_at, exit_code, exit_signal, end_class, evidence, reason, message, error, result, directory,
+           stdout_bytes, stdout_sha256, stdout_tail, stdout_altered, stdout_truncated,
+           stderr_bytes, stderr_sha256, stderr_tail, stderr_altered, stderr_truncated)
+WHERE r.company = %(company)s AND r.id = u.run
+
+-- name: settle
+-- Frees issues, settles reservations, signals; returns directories whose rows retention deleted.
+SELECT host, directory FROM wakeful.settle_runs(%(company)s, %(runs)s)
+
+-- name: follow_up
+-- The wake that a run's result asked for, in the transaction that ends the run.
+INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, due_at, effect_root)
+SELECT r.company, u.id, 'request', r.priority, r.agent, r.issue, r.project, 'timer', 'agent', r.agent,
+       u.payload, u.at, u.id
+FROM (SELECT %(run)s::uuid AS run, wakeful.uuid7() AS id, %(payload)s::jsonb AS payload, %(at)s::timestamptz AS at) AS u
+JOIN wakeful.run r ON r.company = %(company)s AND r.id = u.run
+RETURNING wakeful.notify_wake(company, id, owner, due_at)
+
+-- name: requeue
+-- A proven death without an exit record: one generation on, for the next claim, which counts the attempt.
+UPDATE wakeful.run r
+SET state = 'queued', generation = r.generation + 1, host = CASE WHEN r.host_fixed THEN r.host END, claimed_by = NULL,
+    claimed_at = NULL, renew_by = NULL, started_at = NULL, queued_at = wakeful.now(), uncertain_at = NULL,
+    evidence = NULL, error = u.error
+FROM unnest(%(runs)s::uuid[], %(errors)s::text[]) AS u (run, error)
+WHERE r.company = %(company)s AND r.id = u.run
+RETURNING r.id
+
+-- name: announce
+-- Requeued runs reach the dispatchers with the commit.
+SELECT wakeful.notify('dispatch', %(company)s, NULL, NULL)
+
+-- name: refuse_report
+-- A late report of an overtaken generation: refused, and kept as refused, once.
+INSERT INTO wakeful.refused_report (company, run, generation, report)
+VALUES (%(company)s, %(run)s, %(generation)s, %(report)s)
+ON CONFLICT DO NOTHING

@@ -1,0 +1,145 @@
+"""The one funnel through which claimed runs end, or go back to the queue: always under the fence.
+
+A report of an overtaken generation finds no row at its generation; it is refused, and kept as refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+
+from wakeful import store
+from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
+from wakeful.results import Conclusion
+
+Crash = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One execution's end: what it concludes to, and the report it rests on (None: it never ran)."""
+
+    key: RunKey
+    conclusion: Conclusion
+    report: ExitReport | None = None
+    grade: Grade | None = None
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A proven death without an exit record: the run goes back to the queue, one generation on."""
+
+    key: RunKey
+    grade: Grade
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the funnel did: ended and requeued runs, refused keys, directories that retention freed."""
+
+    ended: frozenset[UUID] = frozenset()
+    requeued: frozenset[UUID] = frozenset()
+    refused: frozenset[RunKey] = frozenset()
+    freed: tuple[tuple[str | None, str | None], ...] = ()
+
+
+def record(
+    conn: Connection[Any], company: str, endings: Sequence[Ending], deaths: Sequence[Death] = (), *, crash: Crash
+) -> Settled:
+    """Write the ends of several runs of one company in one transaction.
+
+    Arguments:
+        conn: an autocommit work connection at READ COMMITTED, outside a transaction.
+        endings, deaths: at most one per run.
+        crash: the named crash points ``terminal_before_commit`` and ``terminal_after_commit``.
+    """
+    keys = [e.key for e in endings] + [d.key for d in deaths]
+    with conn.transaction():
+        fence = {"company": company, "runs": [k.run for k in keys], "generations": [k.generation for k in keys]}
+        held = {row.id: row for row in store.run(conn, "terminals.fence", fence)}
+        store.run(conn, "terminals.lock_issues", {"company": company, "runs": sorted(held)})
+        ending = [e for e in endings if e.key.run in held]
+        # Whoever was asked to stop and died on the way is stopped, not tried again.
+        ending += [_stopped(d) for d in deaths if d.key.run in held and held[d.key.run].stopped]
+        dying = [d for d in deaths if d.key.run in held and not held[d.key.run].stopped]
+        freed = write_ends(conn, company, ending)
+        if dying:
+            columns = {"runs": [d.key.run for d in dying], "errors": [d.error for d in dying]}
+            store.run(conn, "terminals.requeue", {"company": company, **columns})
+            store.run(conn, "terminals.announce", {"company": company})
+        solved = {"company": company, "runs": sorted(held), "resolver": "system:evidence", "outcome": "proven dead"}
+        store.run(conn, "recovery.resolve_recovery", solved)
+        for late in (e for e in endings if e.key.run not in held):
+            report = json.dumps(_kept(late))
+            row = {"company": company, "run": late.key.run, "generation": late.key.generation, "report": report}
+            store.run(conn, "terminals.refuse_report", row)
+        crash("terminal_before_commit")
+    crash("terminal_after_commit")
+    refused = frozenset(k for k in keys if k.run not in held)
+    return Settled(frozenset(e.key.run for e in ending), frozenset(d.key.run for d in dying), refused, freed)
+
+
+def write_ends(
+    conn: Connection[Any], company: str, endings: Sequence[Ending]
+) -> tuple[tuple[str | None, str | None], ...]:
+    """Make runs final inside a transaction that holds their rows and their issues, and settle them."""
+    if not endings:
+        return ()
+    rows = [_row(ending) for ending in endings]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    store.run(conn, "terminals.finish", {"company": company, **columns})
+    for ending in endings:
+        following = ending.conclusion.next_wake
+        if following is not None:
+            asked = {"run": ending.key.run, "payload": json.dumps(following.payload), "at": following.at}
+            store.run(conn, "terminals.follow_up", {"company": company, **asked})
+    settled = store.run(conn, "terminals.settle", {"company": company, "runs": [e.key.run for e in endings]})
+    return tuple((row.host, row.directory) for row in settled)
+
+
+def _stopped(death: Death) -> Ending:
+    conclusion = Conclusion("cancelled", EndClass.STOPPED, "run.stopped", error=death.error)
+    return Ending(death.key, conclusion, grade=death.grade)
+
+
+def _row(ending: Ending) -> dict[str, Any]:
+    conclusion, report = ending.conclusion, ending.report
+    grade = report.grade if report else ending.grade
+    row: dict[str, Any] = {
+        "runs": ending.key.run,
+        "states": conclusion.state,
+        "started_at": report.started_at if report else None,
+        "exit_codes": report.exit_code if report else None,
+        "exit_signals": report.signal if report else None,
+        "end_classes": conclusion.end_class.value,
+        "evidences": grade.value if grade else None,
+        "reasons": conclusion.reason,
+        "messages": conclusion.message,
+        "errors": conclusion.error,
+        "results": None if conclusion.result is None else json.dumps(conclusion.result),
+        "directories": ending.directory,
+    }
+    for name in ("stdout", "stderr"):
+        row |= _output(name, getattr(report, name) if report else None)
+    return row
+
+
+def _output(name: str, output: Output | None) -> Mapping[str, Any]:
+    fields = ("bytes", "sha256", "tail", "altered", "truncated")
+    return {f"{name}_{field}": getattr(output, field) if output else None for field in fields}
+
+
+def _kept(late: Ending) -> dict[str, Any]:
+    kept: dict[str, Any] = {"state": late.conclusion.state, "class": late.conclusion.end_class.value}
+    if late.report is not None:
+        report = asdict(late.report)
+        kept |= {name: report[name] for name in ("exit_code", "signal", "grade", "error")}
+        kept["ended_at"] = late.report.ended_at.isoformat()
+    return kept
