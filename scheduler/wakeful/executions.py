@@ -65,6 +65,8 @@ class RunSpec:
         environment: literal values, set after ``allow``; WAKEFUL_ names are the executor's own.
         agent, issue: for WAKEFUL_AGENT and WAKEFUL_ISSUE.
         token: the outside-effect token, for WAKEFUL_TOKEN.
+        coordination: path of the coordination root, for WAKEFUL_COORD; None means one of the run's own.
+        instance: id of the agent's coordination instance, for WAKEFUL_INSTANCE; "" means the run's id.
         max_runtime, silence_limit: None means no limit.
         stop_grace: between TERM and KILL.
     """
@@ -77,6 +79,8 @@ class RunSpec:
     allow: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
     environment: Mapping[str, str] = field(default_factory=dict)
     token: str = ""
+    coordination: str | None = None
+    instance: str = ""
     max_runtime: timedelta | None = timedelta(hours=1)
     silence_limit: timedelta | None = None
     stop_grace: timedelta = timedelta(seconds=10)
@@ -144,7 +148,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """Proven under the run's lock: the command was not and will never be executed (``void``)."""
+    """Proven under the run's lock: the command was not and will never be executed (``void``).
+
+    ``reason`` says what kept it from starting, as far as anybody knows.
+    """
+
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
