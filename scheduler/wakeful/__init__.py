@@ -1,7 +1,92 @@
-"""wakeful: a durable scheduler of deferred wakes for agent platforms."""
+"""wakeful: a durable scheduler of deferred wakes for agent platforms.
 
-import pluggy
+Producers make statements (``wakeful.request_wake(...)``), :func:`run` executes one on a psycopg connection, and
+``@hookimpl`` marks a plugin's hooks. Each name is imported when first used, so ``import wakeful`` costs nothing.
+"""
 
-hookimpl = pluggy.HookimplMarker("wakeful")
+from __future__ import annotations
 
-__all__ = ["hookimpl"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from wakeful.effects import effect_key, token
+    from wakeful.producers import (
+        ProducerResult,
+        Statement,
+        add_agent,
+        add_company,
+        add_project,
+        add_spend,
+        assign_issue,
+        create_issue,
+        panic_company,
+        pause_agent,
+        pause_company,
+        pause_project,
+        raise_budget,
+        rearm_wake,
+        request_retry,
+        request_wake,
+        resume_agent,
+        resume_company,
+        resume_project,
+        retire_wake,
+        run,
+        set_budget,
+        set_issue_status,
+        set_setting,
+        signal_gate,
+        stop_run,
+    )
+
+    hookimpl = pluggy.HookimplMarker("wakeful")
+
+__all__ = [
+    "ProducerResult",
+    "Statement",
+    "add_agent",
+    "add_company",
+    "add_project",
+    "add_spend",
+    "assign_issue",
+    "create_issue",
+    "effect_key",
+    "hookimpl",
+    "panic_company",
+    "pause_agent",
+    "pause_company",
+    "pause_project",
+    "raise_budget",
+    "rearm_wake",
+    "request_retry",
+    "request_wake",
+    "resume_agent",
+    "resume_company",
+    "resume_project",
+    "retire_wake",
+    "run",
+    "set_budget",
+    "set_issue_status",
+    "set_setting",
+    "signal_gate",
+    "stop_run",
+    "token",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "hookimpl":
+        import pluggy
+
+        return pluggy.HookimplMarker("wakeful")
+    if name in ("effect_key", "token"):
+        from wakeful import effects
+
+        return getattr(effects, name)
+    from wakeful import producers
+
+    return getattr(producers, name)
