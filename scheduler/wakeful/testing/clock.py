@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +13,9 @@ from wakeful.store import query
 
 
 class VirtualClock:
-    """Time that runs as usual, plus every :meth:`advance` so far.
+    """Time that runs as usual, plus every :meth:`advance` so far; a ``wakeful.clock.Clock``.
 
-    Constructing it makes wakeful.now() and wakeful.wall() of ``conn``'s database read the shared shift. Pass
-    :meth:`monotonic` where the driver wants its clock, and register what has to look again with :meth:`on_advance`.
+    Constructing it makes wakeful.now() and wakeful.wall() of ``conn``'s database read the shared shift.
 
     Arguments:
         conn: an autocommit session of its own; the clock uses it for nothing but itself.
@@ -26,8 +24,10 @@ class VirtualClock:
     def __init__(self, conn: Connection[Any]) -> None:
         self._conn = conn
         self._shift = timedelta()
+        self._advancing = threading.Lock()
         self._lock = threading.Lock()
-        self._waiters: list[Callable[[], None]] = []
+        self._conditions: set[threading.Condition] = set()
+        self._seen = threading.local()
         with conn.transaction():
             conn.execute(query("testing.install_clock"))
 
@@ -38,16 +38,22 @@ class VirtualClock:
 
     def monotonic(self) -> float:
         """Return seconds that only grow, for waiting."""
-        return time.monotonic() + self._shift.total_seconds()
+        shift = self._shift
+        self._seen.shift = shift
+        return time.monotonic() + shift.total_seconds()
 
     def now(self) -> datetime:
         """Return this clock's time of day, in UTC."""
         return datetime.now(UTC) + self._shift
 
-    def on_advance(self, look_again: Callable[[], None]) -> None:
-        """Have ``look_again`` called after each advance, by the thread that advances."""
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Wait on a condition that the caller holds, for at most ``timeout`` seconds; an advance ends the wait too."""
         with self._lock:
-            self._waiters.append(look_again)
+            # The caller worked out its timeout by the time it saw; if that has jumped since, it must look again.
+            if getattr(self._seen, "shift", self._shift) != self._shift:
+                return
+            self._conditions.add(condition)
+        condition.wait(timeout)
 
     def advance(self, by: float | timedelta) -> None:
         """Move the time forward: first the database's, so that nobody who wakes here finds it behind.
@@ -58,21 +64,14 @@ class VirtualClock:
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta():
             raise ValueError("a clock does not go back")
-        with self._lock:
+        with self._advancing:
             moved = self._shift + step
             with self._conn.transaction():
                 self._conn.execute(query("testing.as_owner"))
                 self._conn.execute(query("testing.shift_clock"), {"shift": moved})
-            self._shift = moved
-            waiters = list(self._waiters)
-        for look_again in waiters:
-            look_again()
-
-    def notifying(self, condition: threading.Condition) -> None:
-        """Register a condition: whoever waits on it is woken by each advance."""
-
-        def look_again() -> None:
+            with self._lock:
+                self._shift = moved
+                waiting = list(self._conditions)
+        for condition in waiting:
             with condition:
                 condition.notify_all()
-
-        self.on_advance(look_again)
