@@ -112,6 +112,11 @@ class EmbeddedServer:
             if self._process == os.getpid():  # a forked child has its parent's lease, not one of its own
                 with self._mutex(home, deadline, self._stop_within):
                     self._leave(home, lease, deadline)
+        except OSError as error:
+            raise DatabaseUnavailable(
+                f"the embedded PostgreSQL in {home.directory} cannot be stopped: {error.strerror}",
+                hint=f"see {home.log}",
+            ) from None
         finally:
             lease.close()
 
@@ -132,7 +137,7 @@ class EmbeddedServer:
         if not mutex.wait(shared=False, deadline=deadline, beat=self._beat):
             mutex.close()
             raise DatabaseUnavailable(
-                f"another process holds the embedded PostgreSQL's start and stop for {limit.total_seconds():g} s",
+                f"another process has held the embedded PostgreSQL's lock for {limit.total_seconds():g} s",
                 hint=f"find it by `fuser {home.mutex}`",
             )
         return mutex
@@ -142,17 +147,23 @@ class EmbeddedServer:
             lease = LockFile(home.lease)
             try:
                 lease.take(shared=True)  # only a stop holds it exclusively, and we hold the mutex
-                self._join_or_launch(home, deadline)
-                _furnish(home)
+                if ready := self._join_or_launch(home, deadline):
+                    _furnish(home)
             except BaseException:
                 # A server that nobody could use, or whose start was interrupted, must not stay behind.
                 with contextlib.suppress(DatabaseUnavailable, OSError):
                     self._leave(home, lease, time.monotonic() + self._stop_within.total_seconds())
                 lease.close()
                 raise
-            return lease
+        if not ready:  # but one that recovers from a crash is left to finish: stopped, it would begin again
+            lease.close()
+            raise DatabaseUnavailable(
+                f"the embedded PostgreSQL is not ready after {self._start_within.total_seconds():g} s",
+                hint=f"see {home.log}; a long recovery after a crash goes on, so try again",
+            )
+        return lease
 
-    def _join_or_launch(self, home: Home, deadline: float) -> None:
+    def _join_or_launch(self, home: Home, deadline: float) -> bool:
         log: ServerLog | None = None
         while not postgres_socket.is_ready(home):
             with LockFile(home.running) as running:
@@ -163,11 +174,9 @@ class EmbeddedServer:
                         )
                     log = self._launch(home, running, deadline)
             if time.monotonic() >= deadline:
-                raise DatabaseUnavailable(
-                    f"the embedded PostgreSQL is not ready after {self._start_within.total_seconds():g} s",
-                    hint=f"see {home.log}; a long recovery after a crash goes on, so try again",
-                )
+                return False
             time.sleep(self._beat)
+        return True
 
     def _launch(self, home: Home, running: LockFile, deadline: float) -> ServerLog:
         search = os.environ.get("PATH", os.defpath) if self._search is None else self._search
@@ -229,7 +238,8 @@ class EmbeddedServer:
         if server is None:
             return
         try:
-            for order, until in ((signal.SIGINT, deadline), (signal.SIGQUIT, deadline + 10)):
+            patience = self._stop_within.total_seconds()
+            for order, until in ((signal.SIGINT, deadline), (signal.SIGQUIT, deadline + patience)):
                 signal.pidfd_send_signal(server, order)
                 while is_held(home.running) and time.monotonic() < until:
                     time.sleep(self._beat)

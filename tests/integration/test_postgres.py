@@ -107,16 +107,33 @@ def place() -> Iterator[Path]:
             until(lambda held=running: not is_held(held), "the server's end")
 
 
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    """A data directory whose first start is over; copied, it spares a test another initdb."""
+    with tempfile.TemporaryDirectory(prefix="wkf-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        data = Path(name) / "data"
+        with EmbeddedServer(data):
+            pass
+        yield data
+
+
+@pytest.fixture
+def data(place: Path, made: Path) -> Path:
+    subprocess.run(["cp", "-a", made, place], check=True)
+    return place / "data"
+
+
 @pytest.fixture
 def users(place: Path) -> Iterator[Callable[..., User]]:
-    made: list[User] = []
+    those: list[User] = []
 
     def make(*account: int, data: Path = place / "data") -> User:
-        made.append(User(data, *account))
-        return made[-1]
+        those.append(User(data, *account))
+        return those[-1]
 
     yield make
-    for user in made:
+    for user in those:
         user.kill()
 
 
@@ -139,7 +156,7 @@ def postmaster_pid(home: Path) -> int:
     return int((home / "postgres/postmaster.pid").read_text(encoding="ascii").split()[0])
 
 
-def test_two_processes_share_it_and_the_last_stops_it(place: Path, users: Callable[..., User]) -> None:
+def test_two_processes_share_it_and_the_last_stops_it(data: Path, users: Callable[..., User]) -> None:
     one, two = users(), users()
     dsn = one.enter()
     assert two.enter() == dsn
@@ -147,14 +164,14 @@ def test_two_processes_share_it_and_the_last_stops_it(place: Path, users: Callab
     one.leave()
     assert started_at(dsn) == begun
     two.leave()
-    assert not runs(place / "data")
+    assert not runs(data)
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(dsn)
-    with EmbeddedServer(place / "data") as server:
+    with EmbeddedServer(data) as server:
         assert started_at(server.dsn) > begun
 
 
-def test_killed_owner_leaves_a_server_that_the_next_joins_and_stops(place: Path, users: Callable[..., User]) -> None:
+def test_killed_owner_leaves_a_server_that_the_next_joins_and_stops(data: Path, users: Callable[..., User]) -> None:
     one, two = users(), users()
     dsn = one.enter()
     begun = started_at(dsn)
@@ -163,33 +180,34 @@ def test_killed_owner_leaves_a_server_that_the_next_joins_and_stops(place: Path,
     assert two.enter() == dsn
     assert started_at(dsn) == begun
     two.leave()
-    assert not runs(place / "data")
+    assert not runs(data)
 
 
-def test_killed_owner_and_postmaster_lose_nothing_committed(place: Path, users: Callable[..., User]) -> None:
+def test_killed_owner_and_postmaster_lose_nothing_committed(data: Path, users: Callable[..., User]) -> None:
     one, two = users(), users()
     dsn = one.enter()
     ask(dsn, "CREATE TABLE kept AS SELECT 7 AS seven")
     begun = started_at(dsn)
     one.kill()
-    os.kill(postmaster_pid(place / "data"), signal.SIGKILL)
+    os.kill(postmaster_pid(data), signal.SIGKILL)
     assert two.enter() == dsn
     assert started_at(dsn) > begun
     assert ask(dsn, "SELECT seven FROM kept") == 7
     two.leave()
-    assert not runs(place / "data")
+    assert not runs(data)
 
 
-def test_killed_postmaster_is_no_obstacle_to_leaving_or_coming_back(place: Path) -> None:
-    server = EmbeddedServer(place / "data")
+def test_killed_postmaster_is_no_obstacle_to_leaving_or_coming_back(data: Path) -> None:
+    server = EmbeddedServer(data)
     server.start()
-    os.kill(postmaster_pid(place / "data"), signal.SIGKILL)
+    os.kill(postmaster_pid(data), signal.SIGKILL)
     server.stop()
+    server.start()
     server.start()
     assert ask(server.dsn, "SELECT 1") == 1
     server.stop()
     server.stop()
-    assert not runs(place / "data")
+    assert not runs(data)
 
 
 def test_six_racing_starters_get_one_server(place: Path, users: Callable[..., User]) -> None:
@@ -227,8 +245,34 @@ def test_first_start_killed_anywhere_is_finished_by_the_next(
     assert not list((place / "data").glob("postgres.new-*"))
 
 
-def test_role_is_no_superuser_and_may_what_it_must(place: Path) -> None:
-    with EmbeddedServer(place / "data") as server:
+def test_orphaned_initdb_is_waited_for(place: Path, users: Callable[..., User]) -> None:
+    one, two = users(), users()
+    one.tell()
+    until(lambda: list((place / "data").glob("postgres.new-*/PG_VERSION")), "initdb at work")
+    children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text(encoding="ascii")
+    initdb = os.pidfd_open(int(children.split()[0]))
+    signal.pidfd_send_signal(initdb, signal.SIGSTOP)
+    one.kill()
+    assert runs(place / "data")
+    signal.pidfd_send_signal(initdb, signal.SIGCONT)
+    os.close(initdb)
+    assert ask(two.enter(), "SELECT 1") == 1
+    two.leave()
+
+
+def test_server_that_cannot_be_set_up_is_stopped(place: Path, data: Path) -> None:
+    server = EmbeddedServer(data)
+    with server:
+        template = server.admin_dsn.replace("/wakeful?", "/template1?")
+        ask(template, "ALTER DATABASE wakeful RENAME TO gone")
+        ask(server.admin_dsn.replace("/wakeful?", "/postgres?"), "ALTER DATABASE template1 ALLOW_CONNECTIONS false")
+    with pytest.raises(DatabaseUnavailable, match="answers, but cannot be set up: "):
+        server.start()
+    assert not runs(data)
+
+
+def test_role_is_no_superuser_and_may_what_it_must(place: Path, data: Path) -> None:
+    with EmbeddedServer(data) as server:
         query = (
             "SELECT (rolsuper, rolcreatedb, rolcreaterole, rolcanlogin)::text FROM pg_roles WHERE rolname = 'wakeful'"
         )
@@ -251,19 +295,19 @@ def test_role_is_no_superuser_and_may_what_it_must(place: Path) -> None:
         assert ask(another, f"{counted} AND query ~ 'PERFORM|SELECT \\$1 \\+' AND NOT toplevel") == 1
 
 
-def test_socket_is_private_and_the_server_out_of_the_terminals_reach(place: Path, users: Callable[..., User]) -> None:
+def test_socket_is_private_and_the_server_out_of_the_terminals_reach(data: Path, users: Callable[..., User]) -> None:
     user = users()
     dsn = user.enter()
-    cluster = place / "data/postgres"
+    cluster = data / "postgres"
     assert stat.S_IMODE(cluster.stat().st_mode) == 0o700
-    pid = postmaster_pid(place / "data")
+    pid = postmaster_pid(data)
     assert os.getsid(pid) != os.getsid(user.process.pid)
     os.killpg(user.process.pid, signal.SIGINT)
     user.process.communicate(timeout=60)
     assert ask(dsn, "SELECT 1") == 1
 
 
-def test_program_started_by_a_user_holds_no_lock(place: Path) -> None:
+def test_program_started_by_a_user_holds_no_lock(data: Path) -> None:
     script = """
 import subprocess, sys
 from pathlib import Path
@@ -275,23 +319,23 @@ print(program.pid, flush=True)
 sys.stdin.readline()
 """
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", script, place / "data", str(reader)]
+    command = [sys.executable, "-c", script, data, str(reader)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[reader]) as owner:
         os.close(reader)
         assert owner.stdout is not None
         program = os.pidfd_open(int(owner.stdout.readline()))
         owner.kill()
         owner.wait(timeout=60)
-        with EmbeddedServer(place / "data") as server:
+        with EmbeddedServer(data) as server:
             assert ask(server.dsn, "SELECT 1") == 1
-        assert not runs(place / "data")
+        assert not runs(data)
         signal.pidfd_send_signal(program, 0)  # it has lived through all this
         os.close(writer)
         assert select.select([program], [], [], 60)[0]
         os.close(program)
 
 
-def test_forked_childs_stop_leaves_its_parents_server_alone(place: Path) -> None:
+def test_forked_childs_stop_leaves_its_parents_server_alone(data: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
@@ -305,15 +349,12 @@ with EmbeddedServer(Path(sys.argv[1])) as server:
     with psycopg.connect(server.dsn) as connection:
         print(connection.execute("SELECT 1").fetchone()[0])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, place / "data"], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script, data], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("1\n", "")
-    assert not runs(place / "data")
+    assert not runs(data)
 
 
-def test_stale_pid_file_whose_process_lives_stops_nothing_and_harms_nobody(place: Path) -> None:
-    data = place / "data"
+def test_stale_pid_file_whose_process_lives_stops_nothing_and_harms_nobody(place: Path, data: Path) -> None:
     with EmbeddedServer(data) as server:
         pid_file = (data / "postgres/postmaster.pid").read_text(encoding="ascii")
     pid = pid_file.split("\n", 1)[0]
@@ -331,8 +372,7 @@ def test_stale_pid_file_whose_process_lives_stops_nothing_and_harms_nobody(place
         assert stranger.poll() is None
 
 
-def test_server_that_is_not_ours_is_left_alone(place: Path) -> None:
-    data = place / "data"
+def test_server_that_is_not_ours_is_left_alone(place: Path, data: Path) -> None:
     with EmbeddedServer(data) as server:
         programs = Path(os.readlink(f"/proc/{postmaster_pid(data)}/exe")).parent
     account = postgres_home.settle(data).account
@@ -371,8 +411,7 @@ def test_long_and_strange_path_gets_a_short_private_socket(place: Path) -> None:
         assert "host=/tmp/wakeful-" in server.dsn
 
 
-def test_start_that_fails_says_why_in_one_line_and_leaves_nothing(place: Path) -> None:
-    data = place / "data"
+def test_start_that_fails_says_why_in_one_line_and_leaves_nothing(data: Path) -> None:
     with EmbeddedServer(data) as server:
         pass
     settings = data / "postgres/postgresql.auto.conf"
@@ -384,7 +423,8 @@ def test_start_that_fails_says_why_in_one_line_and_leaves_nothing(place: Path) -
     assert "[" not in refusal.value.message
     assert str(data / "postgres.log") in str(refusal.value.hint)
     assert refusal.value.code == 3
-    assert not is_held(data / "postgres.lease")
+    with LockFile(data / "postgres.lease") as lease:
+        assert lease.take(shared=False)
     settings.write_bytes(sound)
     with server:
         assert ask(server.dsn, "SELECT 1") == 1
@@ -411,6 +451,43 @@ def test_busy_neighbour_is_waited_for_no_longer_than_asked(place: Path) -> None:
             server.start()
     with pytest.raises(DatabaseUnavailable, match="not been started"):
         _ = server.dsn
+
+
+def test_server_that_does_not_answer_is_neither_stopped_nor_waited_for_long(
+    data: Path, users: Callable[..., User]
+) -> None:
+    short = timedelta(milliseconds=50)
+    owner = users()
+    begun = started_at(dsn := owner.enter())
+    owner.kill()
+    pid = postmaster_pid(data)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(DatabaseUnavailable, match=r"not ready after 0\.05 s"):
+        EmbeddedServer(data, start_within=short).start()
+    os.kill(pid, signal.SIGCONT)
+    assert started_at(dsn) == begun
+    last = EmbeddedServer(data, stop_within=short)
+    last.start()
+    pid = postmaster_pid(data)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(DatabaseUnavailable, match="does not stop"):
+        last.stop()
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: not runs(data), "the end it was told to make")
+
+
+def test_server_whose_data_is_gone_is_one_clear_refusal(place: Path, data: Path) -> None:
+    server = EmbeddedServer(data)
+    server.start()
+    home = postgres_home.settle(data)
+    postmaster = postgres_socket.postmaster(home)
+    assert postmaster is not None
+    data.rename(place / "moved")
+    with pytest.raises(DatabaseUnavailable, match="cannot be stopped: No such file"):
+        server.stop()
+    signal.pidfd_send_signal(postmaster, signal.SIGQUIT)
+    os.close(postmaster)
+    until(lambda: not runs(place / "moved"), "its end")
 
 
 def test_full_disk_is_one_clear_refusal(place: Path) -> None:
@@ -461,16 +538,16 @@ def test_installed_programs_serve_and_do_not_touch_data_of_another_version(place
 
 
 @as_root
-def test_root_runs_it_as_an_account_without_roots_groups(place: Path) -> None:
-    with EmbeddedServer(place / "data"):
+def test_root_runs_it_as_an_account_without_roots_groups(place: Path, data: Path) -> None:
+    with EmbeddedServer(data):
         status = Path(f"/proc/{postmaster_pid(place / 'data')}/status").read_text(encoding="ascii")
         lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        account = postgres_home.settle(place / "data").account
+        account = postgres_home.settle(data).account
         assert account.name in ("postgres", "nobody")
         assert lines["Uid"].split() == [str(account.uid)] * 4
         assert lines["Gid"].split() == [str(account.gid)] * 4
         assert "0" not in lines.get("Groups", "").split()
-        assert (place / "data").stat().st_uid == 0
+        assert (data).stat().st_uid == 0
 
 
 @as_root
