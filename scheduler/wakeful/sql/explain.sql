@@ -52,8 +52,14 @@ LEFT JOIN wakeful.recovery_action v ON v.company = r.company AND v.run = r.id AN
 WHERE r.company = %(company)s AND r.id = %(id)s
 
 -- name: brakes
--- The instance's settings that keep everything from moving, where they differ from their defaults.
+-- What keeps everything from moving: settings that differ from their defaults, and that nobody holds the owners' lock.
 SELECT s.name FROM wakeful.setting s
 WHERE s.name IN ('draining', 'panic') AND s.value = 'true'
    OR s.name IN ('scheduler_enabled', 'owners_enabled') AND s.value = 'false'
-ORDER BY s.name
+UNION ALL
+SELECT 'unowned' WHERE NOT EXISTS (
+    SELECT FROM pg_catalog.pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+      AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended('wakeful owners', 0))
+ORDER BY 1

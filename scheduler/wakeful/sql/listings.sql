@@ -131,7 +131,8 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.attempt, r.agent, r.iss
        r.stop_at, r.stop_by, r.stop_reason, r.uncertain_at, r.exit_code, r.exit_signal, r.end_class, r.evidence,
        r.reason, r.message, r.error, r.stdout_bytes, r.stderr_bytes
 FROM ((SELECT x.id FROM wakeful.run x
-       WHERE x.company = %(company)s AND (NOT %(by_end)s OR x.ended_at IS NULL)
+       WHERE x.company = %(company)s AND (%(id)s::uuid IS NULL OR x.id = %(id)s)
+         AND (NOT %(by_end)s OR x.ended_at IS NULL)
          AND (NOT %(by_end)s OR %(after_at)s::timestamptz IS NULL)
          AND (%(after_id)s::uuid IS NULL OR x.id < %(after_id)s)
          AND (%(states)s::text[] IS NULL OR x.state = ANY (%(states)s))
