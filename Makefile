@@ -7,7 +7,7 @@ REPORT := build/junit.xml
 PYTEST = $(BIN)/pytest -n 2 --dist loadgroup --junitxml=$(REPORT)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench nightly docs mutants clean
+.PHONY: help demo test check nightly bench docs mutants clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile

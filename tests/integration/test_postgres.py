@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.conditions import wait_until
 
 from wakeful import postgres_home, postgres_socket
 from wakeful.errors import DatabaseUnavailable
@@ -48,13 +48,6 @@ print(server.dsn, flush=True)
 sys.stdin.readline()
 server.stop()
 """
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 class User:
@@ -104,7 +97,7 @@ def place() -> Iterator[Path]:
             if (server := postgres_socket.postmaster(home)) is not None:
                 signal.pidfd_send_signal(server, signal.SIGQUIT)
                 os.close(server)
-            until(lambda held=running: not is_held(held), "the server's end")
+            wait_until(lambda held=running: not is_held(held), within=30, what="the server's end")
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +230,7 @@ def test_first_start_killed_anywhere_is_finished_by_the_next(
 ) -> None:
     one, two = users(), users()
     one.tell()
-    until(lambda: list((place / "data").glob(milestone)), milestone)
+    wait_until(lambda: list((place / "data").glob(milestone)), within=30, what=milestone)
     one.kill()
     dsn = two.enter()
     assert ask(dsn, "SELECT current_user || count(*) FROM pg_stat_statements WHERE false") == "wakeful0"
@@ -248,7 +241,7 @@ def test_first_start_killed_anywhere_is_finished_by_the_next(
 def test_orphaned_initdb_is_waited_for(place: Path, users: Callable[..., User]) -> None:
     one, two = users(), users()
     one.tell()
-    until(lambda: list((place / "data").glob("postgres.new-*/PG_VERSION")), "initdb at work")
+    wait_until(lambda: list((place / "data").glob("postgres.new-*/PG_VERSION")), within=30, what="initdb at work")
     children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text(encoding="ascii")
     initdb = os.pidfd_open(int(children.split()[0]))
     signal.pidfd_send_signal(initdb, signal.SIGSTOP)
@@ -382,7 +375,7 @@ def test_server_that_is_not_ours_is_left_alone(place: Path, data: Path) -> None:
         [*command, "-c", "unix_socket_directories=."], cwd="/", stdout=log, stderr=log, **account.switch()
     )
     try:
-        until(lambda: (data / "postgres/.s.PGSQL.5499").exists(), "the foreign server")
+        wait_until(lambda: (data / "postgres/.s.PGSQL.5499").exists(), within=30, what="the foreign server")
         with pytest.raises(DatabaseUnavailable, match="that wakeful did not start runs on") as refusal:
             server.start()
         assert str(foreign.pid) in refusal.value.message
@@ -473,7 +466,7 @@ def test_server_that_does_not_answer_is_neither_stopped_nor_waited_for_long(
     with pytest.raises(DatabaseUnavailable, match="does not stop"):
         last.stop()
     os.kill(pid, signal.SIGCONT)
-    until(lambda: not runs(data), "the end it was told to make")
+    wait_until(lambda: not runs(data), within=30, what="the end it was told to make")
 
 
 def test_server_whose_data_is_gone_is_one_clear_refusal(place: Path, data: Path) -> None:
@@ -487,7 +480,7 @@ def test_server_whose_data_is_gone_is_one_clear_refusal(place: Path, data: Path)
         server.stop()
     signal.pidfd_send_signal(postmaster, signal.SIGQUIT)
     os.close(postmaster)
-    until(lambda: not runs(place / "moved"), "its end")
+    wait_until(lambda: not runs(place / "moved"), within=30, what="its end")
 
 
 def test_full_disk_is_one_clear_refusal(place: Path) -> None:
