@@ -3,7 +3,8 @@
 -- name: mine
 -- Claimed runs of a host, whoever claimed them.
 SELECT r.company, r.id AS run, r.generation, r.state, r.claimed_by, a.executor, a.stop_grace, r.renew_by,
-       r.renew_by < wakeful.wall() AS expired, r.stop_at IS NOT NULL AS stopped
+       r.renew_by < wakeful.wall() AS expired, r.stop_at IS NOT NULL AS stopped,
+       r.uncertain_at IS NOT NULL AS uncertain
 FROM wakeful.run r JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
 WHERE r.host = %(host)s AND r.state IN ('starting', 'running', 'stopping')
 ORDER BY r.company, r.id

@@ -1,0 +1,60 @@
+"""The only readers of time. Waiting is monotonic; what is due is judged by the database's clock.
+
+A scheduler never compares the host's wall clock with anything: it learns the database's time with each read
+and carries it forward by the monotonic clock. A test replaces ``Clock`` and the database's ``now()`` together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Monotonic time and waiting on it."""
+
+    def monotonic(self) -> float:
+        """Return seconds from some fixed point."""
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Wait on a condition that the caller holds, for at most ``timeout`` seconds of this clock (None: for ever)."""
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def monotonic(self) -> float:
+        """Return the machine's monotonic seconds."""
+        return time.monotonic()
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Wait on the condition in real time."""
+        condition.wait(timeout)
+
+
+class DatabaseTime:
+    """The database's time, carried forward by a monotonic clock between reads. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: tuple[datetime, float] | None = None
+
+    def observe(self, now: datetime) -> None:
+        """Remember what the database said the time was, just now."""
+        self._known = (now, self._clock.monotonic())
+
+    def now(self) -> datetime | None:
+        """Return the database's time, or None before the first read."""
+        known = self._known
+        if known is None:
+            return None
+        return known[0] + timedelta(seconds=self._clock.monotonic() - known[1])
+
+    def monotonic_at(self, moment: datetime) -> float:
+        """Return the monotonic time of a database moment (now, before the first read)."""
+        known = self._known
+        if known is None:
+            return self._clock.monotonic()
+        return known[1] + (moment - known[0]).total_seconds()

@@ -1,0 +1,101 @@
+"""Who a scheduler is: its host, its data directory and itself, each provable by the kernel.
+
+A claimed run names its claimer as ``<data id>/<scheduler id>``. The data id tells whether the run's files can
+be reached from here; the scheduler id names a lock file that lives exactly as long as its process. So a
+successor under the same host name adopts what a dead process left at once, and never what a living one works on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import uuid
+from pathlib import Path
+
+from wakeful.errors import WakefulError
+from wakeful.postgres_locks import LockFile, is_held
+
+
+class Identity:
+    """One scheduler process on one data directory; a context is not needed: the kernel frees its lock.
+
+    Arguments:
+        data: the data directory, created if missing.
+        host: the host name that runs are stamped with.
+
+    Raises:
+        WakefulError: the data directory cannot be used.
+    """
+
+    def __init__(self, data: Path, host: str) -> None:
+        self.host = host
+        self.machine = _machine()
+        self._directory = data / "schedulers"
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.data_id = _data_id(self._directory / "data-id")
+            self.id = uuid.uuid4().hex
+            self._lock = LockFile(self._directory / f"{self.id}.lock")
+        except OSError as error:
+            raise WakefulError(
+                f"the data directory {data} cannot be used: {error.strerror}",
+                hint="choose another one with --data or WAKEFUL_DATA",
+            ) from error
+        self._lock.take(shared=False)
+
+    @property
+    def claimer(self) -> str:
+        """What this scheduler's claims bear: ``<data id>/<scheduler id>``."""
+        return f"{self.data_id}/{self.id}"
+
+    def reaches(self, claimer: str | None) -> bool:
+        """Whether a claim's files lie in this scheduler's data directory."""
+        return claimer is not None and claimer.partition("/")[0] == self.data_id
+
+    def is_dead(self, claimer: str) -> bool:
+        """Whether the process behind a claim is proven dead: its lock can be had.
+
+        Only to be asked of claims that this data directory reaches.
+        """
+        name = claimer.partition("/")[2]
+        if name == self.id:
+            return False
+        path = self._directory / f"{name}.lock"
+        if not path.exists():
+            return True
+        if is_held(path):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        return True
+
+    def close(self) -> None:
+        """Let the lock go; claims of this scheduler may be adopted from now on."""
+        self._lock.close()
+        with contextlib.suppress(FileNotFoundError):
+            (self._directory / f"{self.id}.lock").unlink()
+
+
+def _data_id(path: Path) -> str:
+    """Return the directory's id, made by whoever comes first."""
+    fresh = path.with_name(f"data-id.{uuid.uuid4().hex}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, uuid.uuid4().hex.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink()
+    return path.read_text(encoding="ascii").strip()
+
+
+def _machine() -> str:
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError):
+            return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    return platform.node()

@@ -1,0 +1,63 @@
+"""Signals: hints to look again, carried by NOTIFY on the channel ``wakeful`` as small JSON objects.
+
+Topics: *eligibility* reaches owners, *dispatch* reaches dispatchers, *settlement* reaches one receipt's
+settlement pass. Beside them the instance's own: *settings*, and *renewal* (claims whose claimer may die).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+CHANNEL = "wakeful"
+TOPICS = frozenset({"eligibility", "dispatch", "settlement", "settings", "renewal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One hint, with normalised identity and at most a due hint."""
+
+    topic: str
+    company: str | None = None
+    wake: UUID | None = None
+    owner: str | None = None
+    gate: str | None = None
+    key: str | None = None
+    run: UUID | None = None
+    host: str | None = None
+    due: datetime | None = None
+    setting: str | None = None
+
+
+def parse(payload: str) -> Signal | None:
+    """Return the signal in a notification, or None for one that is not ours.
+
+    Anybody may NOTIFY the channel, so nothing in a payload is trusted beyond "look again".
+    """
+    try:
+        raw = json.loads(payload)
+        if raw["t"] not in TOPICS:
+            return None
+        wake, run, at = raw.get("w"), raw.get("r"), raw.get("at")
+        return Signal(
+            topic=raw["t"],
+            company=_text(raw.get("c")),
+            wake=UUID(wake) if wake else None,
+            owner=_text(raw.get("o")),
+            gate=_text(raw.get("g")),
+            key=_text(raw.get("k")),
+            run=UUID(run) if run else None,
+            host=_text(raw.get("h")),
+            due=datetime.fromtimestamp(at, UTC) if at is not None else None,
+            setting=_text(raw.get("s")),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError):
+        return None
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError("not text")

@@ -1,0 +1,71 @@
+-- What owners read: deadlines near and overdue, and receipts parked on a gate. No locks.
+
+-- name: overdue
+-- Overdue receipts, fairly: at most `share` per (company, priority), companies after `start` first.
+WITH RECURSIVE pair AS (
+    (SELECT w.company, w.priority FROM wakeful.wake w
+     WHERE w.owner = %(owner)s AND w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+     ORDER BY w.company, w.priority LIMIT 1)
+    UNION ALL
+    SELECT n.company, n.priority FROM pair
+    CROSS JOIN LATERAL (
+        SELECT w.company, w.priority FROM wakeful.wake w
+        WHERE w.owner = %(owner)s AND w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+          AND (w.company, w.priority) > (pair.company, pair.priority)
+        ORDER BY w.company, w.priority LIMIT 1) AS n)
+SELECT x.company, x.id, x.due_at, wakeful.now() AS now
+FROM (SELECT * FROM pair ORDER BY pair.company <= %(start)s, pair.company, pair.priority) AS p
+CROSS JOIN LATERAL (
+    SELECT w.company, w.id, w.due_at FROM wakeful.wake w
+    WHERE w.owner = %(owner)s AND w.company = p.company AND w.priority = p.priority AND w.due_at <= wakeful.now()
+      AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+    ORDER BY w.due_at, w.id LIMIT %(share)s) AS x
+WHERE (hashtextextended(x.company, 0) & 15)::smallint = ANY (%(shards)s)
+LIMIT %(limit)s
+
+-- name: upcoming
+-- The nearest deadlines of the held shards; the last one is the window's horizon.
+SELECT x.company, x.id, x.due_at, wakeful.now() AS now
+FROM unnest(%(shards)s::smallint[]) AS s (shard)
+CROSS JOIN LATERAL (
+    SELECT w.company, w.id, w.due_at FROM wakeful.wake w
+    WHERE w.owner = %(owner)s AND w.shard = s.shard AND w.due_at IS NOT NULL
+      AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+    ORDER BY w.due_at, w.company, w.id LIMIT %(limit)s) AS x
+ORDER BY x.due_at, x.company, x.id LIMIT %(limit)s
+
+-- name: parked
+-- One page of what is parked on a gate, over an immutable key.
+SELECT w.id FROM wakeful.wake w
+WHERE w.company = %(company)s AND w.wait_gate = %(gate)s AND w.wait_key = %(key)s
+  AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
+ORDER BY w.id LIMIT %(limit)s
+
+-- name: waiting_on_issue
+-- One page of an issue's parked receipts, whatever they are parked on: the issue itself changed.
+SELECT w.id FROM wakeful.wake w
+WHERE w.company = %(company)s AND w.issue = %(key)s AND w.wait_gate IS NOT NULL
+  AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
+ORDER BY w.id LIMIT %(limit)s
+
+-- name: gates
+-- One page of the distinct gates that wakes are parked on, each with the first receipts behind it.
+WITH RECURSIVE gate AS (
+    (SELECT w.company, w.wait_gate, w.wait_key FROM wakeful.wake w
+     WHERE w.wait_gate IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+       AND (w.company, w.wait_gate, w.wait_key) > (%(company)s, %(gate)s, %(key)s)
+     ORDER BY w.company, w.wait_gate, w.wait_key LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM gate CROSS JOIN LATERAL (
+        SELECT w.company, w.wait_gate, w.wait_key FROM wakeful.wake w
+        WHERE w.wait_gate IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+          AND (w.company, w.wait_gate, w.wait_key) > (gate.company, gate.wait_gate, gate.wait_key)
+        ORDER BY w.company, w.wait_gate, w.wait_key LIMIT 1) AS n)
+SELECT g.company, g.wait_gate AS gate, g.wait_key AS key, (
+    SELECT f.id FROM (
+        SELECT w.id, w.estimate FROM wakeful.wake w
+        WHERE w.company = g.company AND w.wait_gate = g.wait_gate AND w.wait_key = g.wait_key
+          AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+        ORDER BY w.id LIMIT 100) AS f
+    ORDER BY f.estimate NULLS FIRST, f.id LIMIT 1) AS first
+FROM (SELECT * FROM gate LIMIT %(limit)s) AS g

@@ -1,0 +1,74 @@
+"""The executions a dispatcher watches: their executor, what was last seen of them. Not thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from wakeful.executions import Executor, Pending, RunKey, Running, Status
+
+
+@dataclass(slots=True)
+class Watch:
+    """Every execution under watch, by key."""
+
+    executors: Mapping[str, Executor]
+    _watched: dict[RunKey, str] = field(default_factory=dict)
+    _started: set[RunKey] = field(default_factory=set)
+    _examining: set[RunKey] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def __contains__(self, key: RunKey) -> bool:
+        return key in self._watched
+
+    def keys(self) -> list[RunKey]:
+        """Return every key under watch."""
+        return list(self._watched)
+
+    def add(self, key: RunKey, executor: str, *, started: bool = False) -> None:
+        """Watch one execution; ``started`` if its row already says that it runs."""
+        self._watched[key] = executor
+        if started:
+            self._started.add(key)
+
+    def name(self, key: RunKey) -> str:
+        """Return the name of a watched execution's executor."""
+        return self._watched[key]
+
+    def executor(self, key: RunKey) -> Executor | None:
+        """Return the executor of a watched execution."""
+        name = self._watched.get(key)
+        return self.executors.get(name) if name else None
+
+    def drop(self, key: RunKey) -> None:
+        """Watch it no more."""
+        self._watched.pop(key, None)
+        self._started.discard(key)
+        self._examining.discard(key)
+
+    def examine(self, key: RunKey) -> bool:
+        """Mark an execution as under examination; False if it already is."""
+        if key in self._examining:
+            return False
+        self._examining.add(key)
+        return True
+
+    def examined(self, key: RunKey) -> None:
+        """The examination has answered."""
+        self._examining.discard(key)
+
+    def poll(self) -> Iterator[tuple[RunKey, Status]]:
+        """Yield what is new of every watched execution that is not under examination."""
+        by_executor: dict[str, list[RunKey]] = {}
+        for key, name in self._watched.items():
+            if key not in self._examining:
+                by_executor.setdefault(name, []).append(key)
+        for name, keys in by_executor.items():
+            for key, status in zip(keys, self.executors[name].poll(keys), strict=True):
+                if isinstance(status, Pending) or (isinstance(status, Running) and key in self._started):
+                    continue
+                if isinstance(status, Running):
+                    self._started.add(key)
+                yield key, status

@@ -1,0 +1,49 @@
+"""An owner's window on its deadlines: what lies before the horizon is known, what lies behind costs no read. Pure.
+
+The window is read as the nearest N deadlines; the last of them is the horizon. A deadline that arrives later
+is known if it lies before the horizon, and otherwise found by the next read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One receipt's deadline."""
+
+    company: str
+    id: UUID
+    due_at: datetime
+
+
+@dataclass(slots=True)
+class Window:
+    """One owner's horizon.
+
+    ``horizon`` is None when every deadline is known; ``stale`` when the next deadlines have to be read before
+    anything is silent.
+    """
+
+    owner: str
+    horizon: datetime | None = None
+    stale: bool = True
+
+    def opened(self, entries: Sequence[Entry], limit: int) -> None:
+        """Take note of a read of the nearest deadlines, of at most ``limit`` rows."""
+        self.horizon = entries[-1].due_at if len(entries) >= limit else None
+        self.stale = False
+
+    def knows(self, due_at: datetime) -> bool:
+        """Whether a deadline belongs into memory now; one behind the horizon is found by a later read."""
+        return self.horizon is None or due_at <= self.horizon
+
+    def passed(self, now: datetime) -> bool:
+        """Whether the horizon has been reached, so that the next window must be read."""
+        return self.stale or (self.horizon is not None and self.horizon <= now)

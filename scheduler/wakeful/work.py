@@ -1,0 +1,74 @@
+"""What one claimed run is given: its row, read whole, as a RunSpec with ``input.json`` v1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import Connection
+
+from wakeful import store
+from wakeful.effects import token
+from wakeful.executions import RunKey, RunSpec
+
+
+def read(conn: Connection[Any], key: RunKey) -> tuple[str, RunSpec] | None:
+    """Return (executor's name, spec) of a claimed run, or None if its generation is overtaken.
+
+    Payloads are read one run at a time.
+    """
+    parameters = {"company": key.company, "run": key.run, "generation": key.generation}
+    row = store.run(conn, "dispatch.work", parameters).fetchone()
+    if row is None:
+        return None
+    spec = RunSpec(
+        command=tuple(row.command),
+        input=_input(row),
+        agent=row.agent,
+        issue=row.issue,
+        cwd=row.cwd,
+        allow=tuple(row.env_allow),
+        environment={str(name): str(value) for name, value in row.env_values.items()},
+        token=token(row.epoch, row.run, row.generation),
+        max_runtime=row.max_runtime,
+        silence_limit=row.silence_limit,
+        stop_grace=row.stop_grace,
+    )
+    return row.executor, spec
+
+
+def _input(row: Any) -> dict[str, Any]:
+    wake = None
+    if row.wake is not None:
+        wake = {
+            "id": str(row.wake),
+            "kind": row.wake_kind,
+            "reason": row.wake_source,
+            "payload": row.payload,
+            "effect_root": str(row.effect_root),
+            "requested_at": row.requested_at.isoformat(),
+        }
+    retried = None
+    if row.retry_of is not None:
+        retried = {
+            "run": str(row.retry_of),
+            "state": row.retried_state,
+            "class": row.retried_class,
+            "exit_code": row.retried_exit_code,
+            "message": row.retried_message,
+            "result": row.retried_result,
+        }
+    return {
+        "v": 1,
+        "company": row.company,
+        "agent": row.agent,
+        "issue": None if row.issue is None else {"id": row.issue, "title": row.title, "body": row.body},
+        "run": str(row.run),
+        "generation": row.generation,
+        "attempt": row.attempt,
+        "wake": wake,
+        "retry_of": retried,
+        "comments": [],
+        "cards": [],
+        "session": None,
+        "deadline": None if row.max_runtime is None else row.deadline.isoformat(),
+    }
