@@ -106,19 +106,29 @@ def _copied(package: Path, home: Home) -> Path:
         for leftover in home.directory.glob("postgres-bin-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         making = Path(tempfile.mkdtemp(prefix="postgres-bin-new-", dir=home.directory))
-        libraries = package.parent / f"{_PACKAGE}.libs"
-        shutil.copytree(
-            package / "pginstall",
-            making / _PACKAGE / "pginstall",
-            symlinks=True,
-            ignore=shutil.ignore_patterns("include", "*.a"),
-        )
-        if libraries.is_dir():
-            shutil.copytree(libraries, making / libraries.name, symlinks=True)
-        for folder, _, files in os.walk(making):
-            os.chmod(folder, 0o755)  # noqa: S103  # programs for another account, in a directory it may only pass
-            for name in files:
-                path = Path(folder, name)
-                path.chmod(path.stat().st_mode | 0o444 | (0o111 if path.parent.name == "bin" else 0))
-        making.rename(target)
+        try:
+            _copy(package, making)
+            making.rename(target)
+        except shutil.Error as error:
+            shutil.rmtree(making, ignore_errors=True)
+            raise DatabaseUnavailable(
+                f"the PostgreSQL programs cannot be copied to {home.directory}: {error.args[0][0][2]}",
+                hint="make room there, or choose another directory with --data or WAKEFUL_DATA",
+            ) from None
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
     return target / _PACKAGE / "pginstall/bin"
+
+
+def _copy(package: Path, target: Path) -> None:
+    unneeded = shutil.ignore_patterns("include", "*.a")
+    shutil.copytree(package / "pginstall", target / _PACKAGE / "pginstall", symlinks=True, ignore=unneeded)
+    libraries = package.parent / f"{_PACKAGE}.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    for folder, _, files in os.walk(target):
+        os.chmod(folder, 0o755)  # noqa: S103  # programs for another account, in a directory it may only pass
+        for name in files:
+            path = Path(folder, name)
+            path.chmod(path.stat().st_mode | 0o444 | (0o111 if path.parent.name == "bin" else 0))

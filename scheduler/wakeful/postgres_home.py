@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import TypedDict
 from wakeful.errors import DatabaseUnavailable
 
 ROOT_HOMES = Path("/var/lib/wakeful")
+_SHELL = re.compile(r"[\"$`\\]")  # initdb hands its own path to a shell between double quotes
 
 
 class Switch(TypedDict, total=False):
@@ -115,8 +117,9 @@ class Home:
 def settle(data: Path) -> Home:
     """Return the home of the server for the data directory ``data``, creating its directory.
 
-    It is ``data`` itself, except for root when the server's account cannot enter it: then a directory under
-    /var/lib/wakeful named by the hash of ``data``. A cluster that exists is never left for a new one.
+    It is ``data`` itself, except for root when the server's account cannot enter it, or programs copied there could
+    not be called: then a directory under /var/lib/wakeful named by the hash of ``data``. A cluster that exists is
+    never left for a new one.
     Raises DatabaseUnavailable, OSError.
     """
     data = data.resolve()
@@ -139,7 +142,7 @@ def _for_root(data: Path) -> Home:
                 )
             return Home(directory, account)
     account = _server_account(None)
-    if account.enters(_nearest(data)):
+    if not _SHELL.search(str(data)) and account.enters(_nearest(data)):
         _make(data, account)
         if account.enters(data):
             return Home(data, account)

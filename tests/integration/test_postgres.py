@@ -215,7 +215,8 @@ def test_six_racing_starters_get_one_server(place: Path, users: Callable[..., Us
         assert ask(dsn, "SELECT 1") == 1
         racer.leave()
     assert not runs(place / "data")
-    assert sorted(entry.name for entry in (place / "data").iterdir()) == [
+    # Programs are beside it when root's checkout is shut to the server's account.
+    assert sorted(entry.name for entry in (place / "data").iterdir() if "-bin-" not in entry.name) == [
         "postgres",
         "postgres.lease",
         "postgres.log",
@@ -389,7 +390,7 @@ def test_server_that_is_not_ours_is_left_alone(place: Path, data: Path) -> None:
 
 
 def test_long_and_strange_path_gets_a_short_private_socket(place: Path) -> None:
-    data = place / ("a long, 'strange' \"name\" $HOME `ü` " + "x" * 100)
+    data = place / ("a long, 'strange' näme " + "x" * 100)
     server = EmbeddedServer(data)
     for _ in range(2):
         with server, EmbeddedServer(data) as other:
@@ -402,6 +403,13 @@ def test_long_and_strange_path_gets_a_short_private_socket(place: Path) -> None:
     (data / "postgres.socket").write_bytes(b"/tmp")  # not private: a new one is made
     with server:
         assert "host=/tmp/wakeful-" in server.dsn
+
+
+def test_path_that_means_something_to_a_shell_is_only_a_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_home, "ROOT_HOMES", place / "aside")
+    with EmbeddedServer(place / '"$(touch /tmp/wkf-no)" `$HOME`\\') as server:
+        assert ask(server.dsn, "SELECT 1") == 1
+    assert not Path("/tmp/wkf-no").exists()
 
 
 def test_start_that_fails_says_why_in_one_line_and_leaves_nothing(data: Path) -> None:
