@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +63,32 @@ def statements(database: Database) -> Iterator[Statements]:
     """What the test's database executes."""
     with Statements(database) as counted:
         yield counted
+
+
+class Listener:
+    """Hears the signals of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._ear = database.connect(purpose="test listener")
+        self._ear.execute("LISTEN wakeful")
+        self._mouth = database.connect(purpose="test listener's end mark")
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Return every signal committed since the last call, in order of commit; waits for no silence."""
+        signals = []
+        self._mouth.execute("SELECT pg_notify('wakeful', 'end')")
+        for notification in self._ear.notifies(timeout=30):
+            if notification.payload == "end":
+                return signals
+            signals.append(json.loads(notification.payload))
+        raise AssertionError("the end mark never came")
+
+    def gates(self) -> list[tuple[str, str, str]]:
+        """Return (topic, gate, key) of every gate signal heard, and fail on any other."""
+        return [(signal["t"], signal["g"], signal["k"]) for signal in self.heard()]
+
+
+@pytest.fixture
+def listener(database: Database) -> Listener:
+    """The signals of the test's database, from now on."""
+    return Listener(database)

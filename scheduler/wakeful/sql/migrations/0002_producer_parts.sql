@@ -103,6 +103,8 @@ BEGIN
         INSERT INTO wakeful.issue (company, id, assignee_kind, assignee)
         VALUES (ensure_issue.company, issue, CASE WHEN agent IS NOT NULL THEN 'agent' END, agent)
         ON CONFLICT DO NOTHING;
+        -- Another transaction may have made it meanwhile, in a project.
+        SELECT i.project INTO project FROM wakeful.issue i WHERE i.company = ensure_issue.company AND i.id = issue;
     END IF;
     RETURN project;
 END $$;

@@ -87,9 +87,15 @@ AS $$
 DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.company; r record;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
-    FOR r IN UPDATE wakeful.run u SET state = 'stopping', stop_at = wakeful.now(),
-                 stop_by = coalesce(actor, 'system:' || session_user), stop_reason = coalesce(reason, 'panic')
-             WHERE u.company = panic_company.company AND u.state IN ('starting', 'running') RETURNING u.id, u.host LOOP
+    -- Queued ones are locked too: a claim under way is waited for and then seen, a later one skips them.
+    FOR r IN SELECT u.id, u.host, u.state FROM wakeful.run u
+             WHERE u.company = panic_company.company AND u.state IN ('queued', 'starting', 'running')
+             ORDER BY u.id FOR NO KEY UPDATE LOOP
+        CONTINUE WHEN r.state = 'queued';
+        UPDATE wakeful.run u SET state = 'stopping', stop_at = wakeful.now(),
+            stop_by = coalesce(panic_company.actor, 'system:' || session_user),
+            stop_reason = coalesce(panic_company.reason, 'panic')
+        WHERE u.company = panic_company.company AND u.id = r.id;
         PERFORM wakeful.notify_run(panic_company.company, r.id, r.host);
     END LOOP;
     SELECT * INTO held FROM wakeful.company c WHERE c.company = panic_company.company FOR NO KEY UPDATE;
@@ -101,7 +107,7 @@ BEGIN
     IF held.panic_at IS NULL THEN
         UPDATE wakeful.company c SET panic_at = wakeful.now(), panic_by = coalesce(actor, 'system:' || session_user)
         WHERE c.company = panic_company.company;
-        PERFORM wakeful.record_audit(held.company, actor, 'panic', 'company', NULL, jsonb_build_object('reason', reason));
+        PERFORM wakeful.record_audit(held.company, actor, 'panic', 'company', NULL, jsonb_build_object('reason', panic_company.reason));
     END IF;
     PERFORM wakeful.leave_company(former);
     RETURN result;
@@ -198,17 +204,18 @@ BEGIN
     IF cardinality(add_agent.command) IS NULL OR cardinality(add_agent.command) = 0 OR add_agent.command[1] = '' THEN
         PERFORM wakeful.refuse('WK422', 'a command has at least one word', 'example: --run ''python3 agent.py''');
     END IF;
-    SELECT * INTO held FROM wakeful.agent a WHERE a.company = add_agent.company AND a.id = agent FOR NO KEY UPDATE;
-    IF held.id IS NULL THEN
-        INSERT INTO wakeful.agent (company, id, name, command, cwd, env_allow, env_values, max_runtime, silence_limit,
-            stop_grace, max_attempts, estimate, provider, account, max_concurrent_runs, labels, host, reports_to, executor)
-        VALUES (add_agent.company, agent, add_agent.name, add_agent.command, add_agent.cwd, add_agent.env_allow,
-            add_agent.env_values, add_agent.max_runtime, add_agent.silence_limit, add_agent.stop_grace,
-            add_agent.max_attempts, add_agent.estimate, add_agent.provider, add_agent.account,
-            add_agent.max_concurrent_runs, add_agent.labels, add_agent.host, add_agent.reports_to, add_agent.executor)
-        ON CONFLICT DO NOTHING RETURNING * INTO fresh;
-        result.outcome := CASE WHEN fresh.id IS NULL THEN 'existing' ELSE 'inserted' END;
+    -- Insert first: it waits for another open transaction that adds the same agent, which is then replaced.
+    INSERT INTO wakeful.agent (company, id, name, command, cwd, env_allow, env_values, max_runtime, silence_limit,
+        stop_grace, max_attempts, estimate, provider, account, max_concurrent_runs, labels, host, reports_to, executor)
+    VALUES (add_agent.company, agent, add_agent.name, add_agent.command, add_agent.cwd, add_agent.env_allow,
+        add_agent.env_values, add_agent.max_runtime, add_agent.silence_limit, add_agent.stop_grace,
+        add_agent.max_attempts, add_agent.estimate, add_agent.provider, add_agent.account,
+        add_agent.max_concurrent_runs, add_agent.labels, add_agent.host, add_agent.reports_to, add_agent.executor)
+    ON CONFLICT (company, id) DO NOTHING RETURNING * INTO fresh;
+    IF FOUND THEN
+        result.outcome := 'inserted';
     ELSE
+        SELECT * INTO held FROM wakeful.agent a WHERE a.company = add_agent.company AND a.id = agent FOR NO KEY UPDATE;
         UPDATE wakeful.agent a SET name = add_agent.name, command = add_agent.command, cwd = add_agent.cwd,
             env_allow = add_agent.env_allow, env_values = add_agent.env_values, max_runtime = add_agent.max_runtime,
             silence_limit = add_agent.silence_limit, stop_grace = add_agent.stop_grace,
@@ -305,7 +312,9 @@ BEGIN
         PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', create_issue.project, create_issue.company),
             format('create it: wakeful project add %s', create_issue.project));
     END IF;
-    IF create_issue.parent IS NOT NULL THEN
+    IF create_issue.parent = issue THEN
+        PERFORM wakeful.refuse('WK422', format('issue %L cannot be its own parent', issue));
+    ELSIF create_issue.parent IS NOT NULL THEN
         PERFORM wakeful.ensure_issue(create_issue.company, create_issue.parent);
     END IF;
     INSERT INTO wakeful.issue (company, id, title, body, project, parent)
@@ -333,10 +342,10 @@ BEGIN
         PERFORM wakeful.refuse('WK422', format('%L is no issue status', set_issue_status.status),
             'one of: backlog, todo, in_progress, in_review, blocked, done, cancelled');
     END IF;
+    PERFORM wakeful.ensure_company(set_issue_status.company);
+    PERFORM wakeful.ensure_issue(set_issue_status.company, issue);
     SELECT * INTO held FROM wakeful.issue i WHERE i.company = set_issue_status.company AND i.id = issue FOR NO KEY UPDATE;
-    IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', issue, set_issue_status.company));
-    ELSIF held.status = set_issue_status.status THEN
+    IF held.status = set_issue_status.status THEN
         result.outcome := 'existing';
     ELSE
         UPDATE wakeful.issue i SET status = set_issue_status.status, status_version = i.status_version + 1
@@ -583,9 +592,16 @@ BEGIN
             CASE WHEN old.certified_run IS NOT NULL THEN coalesce(ran.id, old.certified_run) END,
             CASE WHEN old.certified_run IS NOT NULL THEN coalesce(ran.generation, old.certified_generation) END,
             old.estimate, old.comments, old.card, old.card_status)
-    ON CONFLICT (company, rearm_of) WHERE rearm_of IS NOT NULL DO NOTHING;
+    ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         SELECT w.id INTO held FROM wakeful.wake w WHERE w.company = old.company AND w.rearm_of = old.id;
+        IF held IS NULL THEN
+            SELECT w.id INTO held FROM wakeful.wake w
+            WHERE w.company = old.company AND w.certified_run = coalesce(ran.id, old.certified_run) AND w.kind = 'task_retry'
+              AND (w.state = 'deferred' OR w.run IS NOT NULL);
+            PERFORM wakeful.refuse('WK409', format('wake %s already retries the run of this wake', held),
+                'see it: wakeful why ' || held);
+        END IF;
         result := wakeful.receipt_of(rearm_wake.company, held);
         PERFORM wakeful.leave_company(former);
         RETURN result;
@@ -666,7 +682,7 @@ END $$;
 
 -- ── money ───────────────────────────────────────────────────────────────────────────────────────────────
 
--- Sets a policy for 'company', 'agent:ID' or 'project:ID'. More headroom than before signals.
+-- Sets a policy for 'company', 'agent:ID' or 'project:ID'. More headroom than before, and any at all, signals.
 CREATE FUNCTION wakeful.set_budget(
     company text, policy text, amount numeric, period text DEFAULT 'month', warn_percent integer DEFAULT 80,
     hard_stop boolean DEFAULT true, estimate numeric DEFAULT NULL, on_overrun text DEFAULT 'finish', actor text DEFAULT NULL)
@@ -719,7 +735,7 @@ BEGIN
     IF result.outcome <> 'existing' THEN
         after := wakeful.headroom(set_budget.company, set_budget.policy);
         PERFORM wakeful.record_audit(set_budget.company, actor, 'set', 'budget:' || set_budget.policy, to_jsonb(held), to_jsonb(fresh));
-        IF after > before OR coalesce(fresh.estimate, 0) < coalesce(held.estimate, 0) THEN
+        IF after > 0 AND (after > before OR coalesce(fresh.estimate, 0) < coalesce(held.estimate, 0)) THEN
             PERFORM wakeful.notify_gate(set_budget.company, 'budget', set_budget.policy);
         END IF;
         IF scope = 'project' THEN
@@ -773,7 +789,7 @@ BEGIN
     PERFORM wakeful.ensure_company(add_spend.company);
     PERFORM wakeful.check_money(add_spend.amount, 'the amount');
     PERFORM wakeful.check_moment(add_spend.at);
-    IF add_spend.amount IS NULL OR add_spend.provenance NOT IN ('reported', 'estimated', 'unknown') THEN
+    IF add_spend.amount IS NULL OR (add_spend.provenance IN ('reported', 'estimated', 'unknown')) IS NOT TRUE THEN
         PERFORM wakeful.refuse('WK422', 'spend has an amount, and a provenance: reported, estimated or unknown');
     END IF;
     IF add_spend.run IS NOT NULL THEN
@@ -811,16 +827,18 @@ AS $$
 DECLARE result wakeful.receipt; held jsonb;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
-    IF NOT (CASE
+    IF (CASE
         WHEN set_setting.name IN ('scheduler_enabled', 'owners_enabled', 'draining', 'panic', 'create_companies')
             THEN jsonb_typeof(set_setting.value) = 'boolean'
         WHEN set_setting.name IN ('retention_days', 'dedup_days')
             THEN jsonb_typeof(set_setting.value) = 'number' AND (set_setting.value #>> '{}') ~ '^[1-9][0-9]{0,4}$'
-        ELSE false END) THEN
-        PERFORM wakeful.refuse('WK422', format('setting %s cannot be %s', set_setting.name, coalesce(set_setting.value::text, 'null')),
+        ELSE false END) IS NOT TRUE THEN
+        PERFORM wakeful.refuse('WK422', format('setting %s cannot be %s', coalesce(set_setting.name, '(none)'), coalesce(set_setting.value::text, 'null')),
             'true or false: scheduler_enabled owners_enabled draining panic create_companies; days, 1 to 99999: retention_days dedup_days');
     END IF;
-    SELECT s.value INTO held FROM wakeful.setting s WHERE s.name = set_setting.name FOR UPDATE;
+    -- A row that is not there yet cannot be locked, so the name is.
+    PERFORM pg_advisory_xact_lock(hashtextextended('wakeful setting ' || set_setting.name, 0));
+    SELECT s.value INTO held FROM wakeful.setting s WHERE s.name = set_setting.name;
     INSERT INTO wakeful.setting AS s (name, value, changed_by)
     VALUES (set_setting.name, set_setting.value, coalesce(actor, 'system:' || session_user))
     ON CONFLICT (name) DO UPDATE SET value = excluded.value, changed_at = wakeful.now(), changed_by = excluded.changed_by
@@ -842,7 +860,7 @@ RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_c
 AS $$
 DECLARE former text := wakeful.enter_company(company);
 BEGIN
-    IF length(gate) NOT BETWEEN 1 AND 200 OR length(key) NOT BETWEEN 1 AND 200 THEN
+    IF (length(gate) BETWEEN 1 AND 200 AND length(key) BETWEEN 1 AND 200) IS NOT TRUE THEN
         PERFORM wakeful.refuse('WK422', 'a gate and its key have 1 to 200 characters each');
     END IF;
     PERFORM wakeful.notify_gate(company, gate, key);
