@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from wakeful import config
+
 ROOT = Path(__file__).parents[2]
 SKIPS = ROOT / ".ci/skips.py"
 ALLOWED = ROOT / ".ci/allowed-skips"
@@ -38,6 +40,16 @@ def test_changelog_begins_with_this_version() -> None:
     version = tomllib.loads(text("pyproject.toml"))["project"]["version"]
     headings = re.findall(r"^## \[(.+?)\]", text("CHANGELOG.md"), re.M)
     assert headings[:2] == ["Unreleased", version]
+
+
+def test_every_setting_is_explained_with_its_default(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", text("docs/reference/settings.md"), re.M)
+    found = config.load({}, {"HOME": str(tmp_path)}, tmp_path)
+    assert [name for name, _ in rows] == list(found.origins)
+    defaults = {name: value for name, value, _ in config.shown(found)}
+    for name, default in rows:
+        if default.startswith("`") and name not in ("listen_dsn", "actor"):  # these two are said in words
+            assert default == f"`{defaults[name]}`", name
 
 
 def reasons_given() -> set[str]:
