@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import select
@@ -149,6 +150,17 @@ def postmaster_pid(home: Path) -> int:
     return int((home / "postgres/postmaster.pid").read_text(encoding="ascii").split()[0])
 
 
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    process = os.pidfd_open(pid)
+    signal.pidfd_send_signal(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal.pidfd_send_signal(process, signal.SIGCONT)
+        os.close(process)
+
+
 def test_two_processes_share_it_and_the_last_stops_it(data: Path, users: Callable[..., User]) -> None:
     one, two = users(), users()
     dsn = one.enter()
@@ -244,12 +256,9 @@ def test_orphaned_initdb_is_waited_for(place: Path, users: Callable[..., User]) 
     one.tell()
     wait_until(lambda: list((place / "data").glob("postgres.new-*/PG_VERSION")), within=30, what="initdb at work")
     children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text(encoding="ascii")
-    initdb = os.pidfd_open(int(children.split()[0]))
-    signal.pidfd_send_signal(initdb, signal.SIGSTOP)
-    one.kill()
-    assert runs(place / "data")
-    signal.pidfd_send_signal(initdb, signal.SIGCONT)
-    os.close(initdb)
+    with frozen(int(children.split()[0])):
+        one.kill()
+        assert runs(place / "data")
     assert ask(two.enter(), "SELECT 1") == 1
     two.leave()
 
@@ -461,19 +470,13 @@ def test_server_that_does_not_answer_is_neither_stopped_nor_waited_for_long(
     owner = users()
     begun = started_at(dsn := owner.enter())
     owner.kill()
-    pid = postmaster_pid(data)
-    os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(DatabaseUnavailable, match=r"not ready after 0\.05 s"):
+    with frozen(postmaster_pid(data)), pytest.raises(DatabaseUnavailable, match=r"not ready after 0\.05 s"):
         EmbeddedServer(data, start_within=short).start()
-    os.kill(pid, signal.SIGCONT)
     assert started_at(dsn) == begun
     last = EmbeddedServer(data, stop_within=short)
     last.start()
-    pid = postmaster_pid(data)
-    os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(DatabaseUnavailable, match="does not stop"):
+    with frozen(postmaster_pid(data)), pytest.raises(DatabaseUnavailable, match="does not stop"):
         last.stop()
-    os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not runs(data), within=30, what="the end it was told to make")
 
 
