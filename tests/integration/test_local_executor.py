@@ -1047,3 +1047,38 @@ def test_the_plugin_registers_one_executor(tmp_path: Path) -> None:
     [[executor]] = manager.hook.register_executors(config=SimpleNamespace(data=tmp_path))
     assert executor.name == "local"
     executor.close()
+
+
+# -- the example agent
+
+
+AGENT = (sys.executable, str(ROOT / "examples" / "agents" / "answering_agent.py"))
+
+
+def test_the_answering_agent_answers(site: Site) -> None:
+    work = {
+        "v": 1,
+        "wake": {"payload": {"answer": "zweiundvierzig", "seconds": 0.3}},
+        "issue": {"title": "The question"},
+        "comments": [{"author": "user:ada", "body": "Take your time."}],
+    }
+    report = run(site, *AGENT, input=work)
+    assert (report.exit_code, report.stderr.tail) == (0, "")
+    lines = report.stdout.tail.splitlines()
+    assert lines[:3] == ["attempt 1: The question", "user:ada wrote: Take your time.", "thinking, step 1"]
+    assert lines[-1] == "the answer is zweiundvierzig"
+    assert report.ended_at - report.started_at >= timedelta(seconds=0.3)
+    result = json.loads(report.result or b"")
+    assert (result["class"], result["message"]) == ("ok", "The answer is zweiundvierzig.")
+    [artifact] = result["artifacts"]
+    content = Path(artifact["uri"].removeprefix("file://")).read_bytes()
+    assert content == b"zweiundvierzig\n"
+    assert artifact["digest"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"seconds": 1}])
+def test_the_answering_agent_without_an_answer(site: Site, payload: dict[str, Any] | None) -> None:
+    report = run(site, *AGENT, input={"v": 1, "wake": {"payload": payload}})
+    assert (report.exit_code, report.result) == (3, None)
+    assert report.stderr.tail.startswith("answering agent: no answer: ")
+    assert report.stderr.tail.count("\n") == 1
