@@ -160,7 +160,8 @@ class Server:
         return name
 
     def _create(self, name: str, template: str = "template1") -> None:
-        text = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        # The default strategy writes every page to the WAL as well: measured, three times the processor time.
+        text = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
         self._admin.execute(text.format(sql.Identifier(name), sql.Identifier(template)))
 
     def _drop(self, name: str) -> None:
