@@ -20,6 +20,10 @@ SELECT CASE WHEN pg_try_advisory_lock(hashtextextended(%(name)s, 0))
 -- All databases made by the testing kit.
 SELECT datname FROM pg_catalog.pg_database WHERE datname ~ '^wakeful_(template|test)_'
 
+-- name: logins
+-- All logins made by the testing kit, with the name that their maker holds.
+SELECT rolname, substring(rolname FROM '^wakeful_test_[0-9a-f]+') FROM pg_catalog.pg_roles WHERE rolname ~ '^wakeful_test_[0-9a-f]+_'
+
 -- name: database_oid
 SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = %(name)s
 

@@ -42,6 +42,7 @@ class Database:
         self.admin_dsn = admin_dsn
         self.name = name
         self.maintenance_dsn = maintenance_dsn
+        self.logins: list[str] = []
         self._open: list[Connection[Any]] = []
 
     def connect(self, *, purpose: str = "test", autocommit: bool = True) -> Connection[Any]:
@@ -56,6 +57,14 @@ class Database:
         conn.execute(sql.SQL("SET SESSION ROLE {}").format(sql.Identifier(role)))
         conn.autocommit = autocommit
         return conn
+
+    def login(self, role: str) -> str:
+        """Return the DSN of a new login that has the rights of ``role`` and no other; dropped with the database."""
+        name, password = f"{self.name}_{role}", secrets.token_hex(8)
+        text = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}")
+        self.connect().execute(text.format(sql.Identifier(name), sql.Literal(password), sql.Identifier(role)))
+        self.logins.append(name)
+        return make_conninfo(self.dsn, user=name, password=password)
 
     def close(self) -> None:
         """Close every session opened here."""
@@ -127,6 +136,8 @@ class Server:
         finally:
             made.close()
             self._drop(name)
+            for login in made.logins:
+                self._admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(login)))
 
     def _require(self) -> EmbeddedServer:
         if self._embedded is None:
@@ -177,10 +188,15 @@ class Server:
         """Drop what killed tests and earlier schemas left."""
         with self._alone():
             for (name,) in self._admin.execute(query("testing.databases")).fetchall():
-                held_as = name if name.startswith(_TEMPLATE) else name.rsplit("_", 1)[0]
-                row = self._admin.execute(query("testing.is_unused"), {"name": held_as}).fetchone()
-                if row is not None and row[0]:
+                if self._is_unused(name if name.startswith(_TEMPLATE) else name.rsplit("_", 1)[0]):
                     self._drop(name)
+            for name, held_as in self._admin.execute(query("testing.logins")).fetchall():
+                if self._is_unused(held_as):
+                    self._admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+    def _is_unused(self, name: str) -> bool:
+        row = self._admin.execute(query("testing.is_unused"), {"name": name}).fetchone()
+        return row is not None and bool(row[0])
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
