@@ -157,6 +157,38 @@ def page(
     return Page(tuple(rows[:limit]), _encoded(order, edge["ended_at"] if by_end else None, edge[listing.key]))
 
 
+def enter_company(conn: Connection[Any], company: str | None, *, known: bool = True) -> str:
+    """Make a company the session's tenant and return its id.
+
+    Arguments:
+        company: its id; None for the only one there is.
+        known: whether it must exist.
+
+    Raises:
+        NotFound: it does not exist, or none is given and there is none.
+        InvalidInput: none is given, and there are several.
+    """
+    if company is None:
+        rows = store.run(conn, "listings.first_companies", prepare=False).fetchall()
+        if not rows:
+            raise NotFound("there is no company yet", hint="create one: wakeful company add NAME")
+        if len(rows) > 1:
+            raise InvalidInput("there are several companies", hint="name one: --company ID, or set WAKEFUL_COMPANY")
+        company = str(rows[0].company)
+    row = store.run(conn, "listings.enter_company", {"company": company}, prepare=False).fetchone()
+    if known and not (row and row.known):
+        raise NotFound(f"company {company!r} does not exist", hint="list them: wakeful company list")
+    return company
+
+
+def now(conn: Connection[Any]) -> datetime:
+    """Return the database's time."""
+    row = store.run(conn, "listings.now", prepare=False).fetchone()
+    assert row is not None  # noqa: S101 - a statement without FROM has one row
+    moment: datetime = row.now
+    return moment
+
+
 def one(conn: Connection[Any], name: str, company: str, id: str) -> Mapping[str, Any]:
     """Return a single company, project, agent or issue as its listing shows it.
 
@@ -169,6 +201,17 @@ def one(conn: Connection[Any], name: str, company: str, id: str) -> Mapping[str,
         noun = {"companies": "company"}.get(name, name.removesuffix("s"))
         raise NotFound(f"{noun} {id!r} does not exist", hint=f"list them: wakeful {noun} list")
     return row._asdict()  # type: ignore[no-any-return]  # named tuples have no static type
+
+
+def issue(conn: Connection[Any], company: str, id: str) -> Mapping[str, Any]:
+    """Return one issue with its body.
+
+    Raises:
+        NotFound: there is none of that id.
+    """
+    row = one(conn, "issues", company, id)
+    body = store.run(conn, "listings.issue_body", {"company": company, "id": id}, prepare=False).fetchone()
+    return {**row, "body": body.body if body else None}
 
 
 def run(conn: Connection[Any], company: str, id: UUID) -> Mapping[str, Any]:

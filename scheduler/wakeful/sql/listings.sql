@@ -1,13 +1,18 @@
 -- Pages of records in a total order, for people and machines. Keyset, so that a page costs the same anywhere.
 -- No block reads a payload, a result, an issue's body or a run's output.
 
--- name: company_named
--- Whether a company exists.
-SELECT c.company FROM wakeful.company c WHERE c.company = %(company)s
+-- name: enter_company
+-- Makes a company the session's tenant, and says whether it exists.
+SELECT EXISTS (SELECT FROM wakeful.company c WHERE c.company = t.tenant) AS known
+FROM (SELECT set_config('wakeful.company', %(company)s, false) AS tenant) AS t
 
 -- name: first_companies
 -- Enough to tell none, one, and several apart.
 SELECT c.company FROM wakeful.company c ORDER BY c.company LIMIT 2
+
+-- name: now
+-- The database's time, which a relative deadline is reckoned from.
+SELECT wakeful.now() AS now
 
 -- name: companies
 -- By id.
@@ -167,15 +172,3 @@ SELECT r.state, r.generation, r.host, r.directory, r.ended_at,
        r.stderr_bytes, r.stderr_tail, r.stderr_altered, r.stderr_truncated, a.executor
 FROM wakeful.run r JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
 WHERE r.company = %(company)s AND r.id = %(id)s
-
--- name: live_runs
--- How many runs of a company have processes, or may have: by state, and whether the host's scheduler answers for them.
-SELECT r.state, r.host, r.uncertain_at IS NOT NULL AS uncertain,
-       coalesce(r.renew_by < wakeful.now(), true) AS silent, count(*) AS runs
-FROM wakeful.run r
-WHERE (%(company)s::text IS NULL OR r.company = %(company)s) AND r.state IN ('starting', 'running', 'stopping')
-GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
-
--- name: panicked_companies
--- The companies that a panic stopped, and whether a person had paused them before.
-SELECT c.company, c.state FROM wakeful.company c WHERE c.panic_at IS NOT NULL ORDER BY c.company

@@ -1,0 +1,79 @@
+"""How a failure reaches a person: one line with cause, remedy and exit code; a trace only when asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import traceback
+
+import click
+
+from wakeful.cli.rendering import printable
+from wakeful.errors import InvalidInput, WakefulError
+
+INTERRUPTED = 130
+
+
+def tell(error: BaseException, *, as_json: bool, debug: bool) -> int:
+    """Print ``error`` to standard error and return the exit code it asks for."""
+    if debug:
+        traceback.print_exception(error)
+    known = described(error)
+    if as_json:
+        line = json.dumps(known.as_json(), ensure_ascii=False)
+    else:
+        hint = f"; {known.hint}" if known.hint else ""
+        line = f"wakeful: {_one_line(known.message)}{_one_line(hint)} (exit {known.code})"
+    with contextlib.suppress(OSError):  # standard error may be gone, too
+        click.echo(line, err=True)
+    return known.code
+
+
+def described(error: BaseException) -> WakefulError:
+    """Return ``error`` as one of wakeful's own."""
+    if isinstance(error, WakefulError):
+        return error
+    if isinstance(error, click.UsageError):
+        return InvalidInput(error.format_message(), hint=_usage_hint(error))
+    if isinstance(error, click.ClickException):
+        return WakefulError(error.format_message())
+    if isinstance(error, OSError):
+        what = f": {error.filename}" if error.filename else ""
+        return WakefulError(f"{error.strerror or error}{what}")
+    # The text of a strange error may hold anything, so only --debug shows it.
+    return WakefulError(
+        f"an error in wakeful itself: {type(error).__name__}",
+        hint="repeat it with --debug, and report what that prints",
+    )
+
+
+def close_output() -> bool:
+    """Flush standard output; if nobody reads it any more, give it up. Returns whether it was still wanted.
+
+    Raises:
+        OSError: the output could not be written for another reason (a full disk).
+    """
+    if sys.stdout is None:
+        return True
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Python flushes once more at its end, and would complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            return False
+        raise OSError(error.errno, f"the output cannot be written: {error.strerror}") from None
+    return True
+
+
+def _one_line(words: str) -> str:
+    return printable(" ".join(words.split()))
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx is not None else "wakeful"
+    return f"see: {path} --help"

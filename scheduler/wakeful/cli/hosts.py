@@ -1,0 +1,31 @@
+"""``wakeful host``."""
+
+from __future__ import annotations
+
+from wakeful.cli import pages
+from wakeful.cli.commands import noun
+from wakeful.cli.invocation import Invocation, pass_invocation
+from wakeful.cli.pages import column
+
+
+@noun()
+def host() -> None:
+    """List the hosts that schedulers run on."""
+
+
+@host.command("list")
+@pages.paged
+@pass_invocation
+def list_(invocation: Invocation, limit: int, after: str | None) -> None:
+    """List hosts by id. A scheduler that idles sends nothing, so an old `seen` proves nothing."""
+    columns = [
+        column("host", "id"),
+        column("labels"),
+        column("seen", "seen_at"),
+        column("dead since", "dead_at"),
+        column("declared by", "dead_by"),
+    ]
+    with invocation.connection() as conn:
+        if invocation.config.company is not None:
+            invocation.company(conn)  # a viewer's login sees hosts only from within a company
+        pages.show(invocation, conn, "hosts", columns, limit=limit, after=after)
