@@ -131,7 +131,7 @@ UPDATE wakeful.wake w
 SET state = u.state, reason = u.reason, wait_message = coalesce(nullif(u.message, ''), w.wait_message),
     coalesced_into = u.into, due_at = NULL, ended_at = wakeful.now(), version = w.version + 1
 FROM unnest(%(wakes)s::uuid[], %(states)s::text[], %(reasons)s::text[], %(messages)s::text[], %(into)s::uuid[])
-     AS u (wake, state, reason, message, into)
+     AS u (wake, state, reason, message, "into")
 WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
 RETURNING w.id
 
