@@ -85,12 +85,12 @@ class Authority:
                 transaction = parse_transaction(data, txid=txid)
             except InvalidRecord as error:
                 # Nobody can say which leases it wants; it never was published, so nobody works under it.
-                return self._quarantine.put(txid, None, f"invalid: {error.message}", ())
+                return self._unread(txid, None, f"invalid: {error.message}")
             with contextlib.ExitStack() as stack:
                 try:
                     stack.enter_context(self._leases.hold(*transaction.instances, resolving=resolving))
                 except NotFound as error:
-                    return self._quarantine.put(txid, transaction, f"no instance: {error.message}", ())
+                    return self._unread(txid, transaction, f"no instance: {error.message}")
                 first = self._obstacle(transaction) if resolving else None
                 if first is None:
                     return self._apply(transaction)
@@ -166,7 +166,15 @@ class Authority:
 
     def _set_aside(self, transaction: Transaction, reason: str, applied: tuple[str, ...]) -> Quarantined:
         outcome = self._quarantine.put(transaction.txid, transaction, reason, applied)
+        # Claims first: as long as one names a session, the outbox must name the transaction.
         self._unmark(transaction.instances, transaction.txid)
+        self._outbox.forget(transaction.txid)
+        return outcome
+
+    def _unread(self, txid: str, transaction: Transaction | None, reason: str) -> Quarantined:
+        """Set aside what was never published, so that no claim can name it."""
+        outcome = self._quarantine.put(txid, transaction, reason, ())
+        self._outbox.forget(txid)
         return outcome
 
     def _check(self, transaction: Transaction) -> None:

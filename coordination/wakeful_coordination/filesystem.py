@@ -90,5 +90,8 @@ class Filesystem(Protocol):
     def lock(self, fd: int) -> None:
         """Lock, waiting as long as it takes."""
 
+    def guard_forks(self, before: Callable[[], None], parent: Callable[[], None], child: Callable[[], None]) -> None:
+        """Have these called around every fork of this process, in the parent and in the child."""
+
     def try_share(self, fd: int) -> bool:
         """Take a shared lock without waiting; says whether it was granted."""

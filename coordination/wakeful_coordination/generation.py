@@ -172,8 +172,11 @@ def _create(root: Root, instance: str) -> None:
             root.sync(at, shelf)
             with root.explained(place):
                 # Two names for one inode: a lease that was deleted or replaced shows by its count of names.
-                if root.files.stat("lease.keep", own) is None:
-                    with contextlib.suppress(FileExistsError):
+                with contextlib.suppress(FileExistsError):
+                    if root.files.stat("lease", own) is not None:
+                        # A power cut kept one name of the two.
+                        root.files.link("lease", own, "lease.keep", own)
+                    elif root.files.stat("lease.keep", own) is None:
                         root.files.close(root.files.create("lease.keep", own))
                 with contextlib.suppress(FileExistsError):
                     root.files.link("lease.keep", own, "lease", own)

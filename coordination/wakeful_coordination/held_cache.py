@@ -6,6 +6,7 @@ what was really moved, never what stood at the name before.
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from hashlib import sha256
@@ -83,7 +84,9 @@ class HeldCaches:
                         self._root.sync(at, place)
                     return Cleaned("kept")
                 try:
-                    files.rename_new(LIVE, held, at)
+                    # One step, whatever stands there now: link and unlink would lose a cache written in between.
+                    # The held name is this terminal's own, and was free under the lease.
+                    files.rename(LIVE, held, at)
                 except FileNotFoundError:
                     return Cleaned("absent")
             self._root.sync(at, place)
@@ -112,25 +115,27 @@ class HeldCaches:
         files = self._root.files
         moved = files.stat(held, at)
         try:
-            files.rename_new(held, LIVE, at)
+            # Link, flush, unlink: the two names of one file may both be lost otherwise.
+            files.link(held, at, LIVE, at)
         except FileExistsError:
             live = files.stat(LIVE, at)
-            if live is not None and moved is not None and (live.inode, live.device) == (moved.inode, moved.device):
-                # Put back before, by link and unlink, and killed between the two.
-                self._root.sync(at, place)
-                files.unlink(held, at)
-                self._root.sync(at, place)
-                return Cleaned("restored")
-        else:
-            self._root.sync(at, place)
-            return Cleaned("restored")
+            if live is None or moved is None or (live.inode, live.device) != (moved.inode, moved.device):
+                return self._retain(at, held, place, terminal)
+        except OSError as error:
+            # A directory, or a filesystem without hard links.
+            if error.errno not in (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                raise
+            return self._retain(at, held, place, terminal)
+        self._root.sync(at, place)
+        files.unlink(held, at)
+        return Cleaned("restored")
+
+    def _retain(self, at: int, held: str, place: str, terminal: Terminal) -> Cleaned:
+        files = self._root.files
         evidence = f"retained-{terminal.generation.id}-{terminal.nonce}"
-        while True:
-            try:
-                files.rename_new(held, evidence, at)
-                break
-            except FileExistsError:
-                evidence = f"retained-{terminal.generation.id}-{self._root.new_id()}"
+        while files.stat(evidence, at) is not None:
+            evidence = f"retained-{terminal.generation.id}-{self._root.new_id()}"
+        files.rename(held, evidence, at)
         self._root.sync(at, place)
         return Cleaned("retained", evidence)
 

@@ -175,6 +175,10 @@ class PosixFilesystem:
         """Wait in the kernel's queue: polling starves under contention, the queue does not."""
         fcntl.flock(fd, fcntl.LOCK_EX)
 
+    def guard_forks(self, before: Callable[[], None], parent: Callable[[], None], child: Callable[[], None]) -> None:
+        """Register with the interpreter; such hooks can never be taken back."""
+        os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
+
     def try_share(self, fd: int) -> bool:
         """Take a shared flock without waiting."""
         try:

@@ -34,9 +34,10 @@ class Quarantine:
         self._outbox = outbox
 
     def put(self, txid: str, transaction: Transaction | None, reason: str, applied: tuple[str, ...]) -> Quarantined:
-        """Set a pending transaction aside; on return it survives power loss there, and is pending no more.
+        """Set a pending transaction aside; on return it survives power loss there.
 
-        The caller holds its leases (one that nobody can read has none).
+        It stays in the outbox too, where quarantine prevails, until the caller has cleared its claims and
+        forgets it. The caller holds its leases (one that nobody can read has none).
         """
         name = f"{txid}.json"
         place = layout.QUARANTINE
@@ -67,7 +68,6 @@ class Quarantine:
                 publish.replace_file(
                     self._root, aside, name, found, place=place, temporary=f".tmp-{self._root.sid}-{name}"
                 )
-            publish.remove(self._root, pending, name, place=layout.PENDING)
         return Quarantined(txid, outcome.reason, outcome.applied, transaction)
 
     def holds(self, txid: str) -> bool:
@@ -101,7 +101,9 @@ class Quarantine:
                 if self._root.files.stat(f"{txid}.json", at) is not None:
                     raise InvalidRecord(f"transaction {txid} is committed: nothing can take it back")
             self._outbox.read(txid)
-            return self.put(txid, transaction, f"operator: {reason}", ())
+            outcome = self.put(txid, transaction, f"operator: {reason}", ())
+            self._outbox.forget(txid)
+            return outcome
 
     def retry(self, txid: str) -> None:
         """Make a quarantined transaction pending again on an operator's word; on return that survives power loss.

@@ -91,6 +91,7 @@ class Recovery:
                 left.append((txid, error.message))
             else:
                 (committed if isinstance(outcome, Committed) else quarantined).append(txid)
+        self._sweep_quarantine()
         sessions = self._sweep_sessions() if not left else ()
         for place in (layout.PENDING, layout.QUARANTINE):
             self._sweep_spares(place)
@@ -98,6 +99,15 @@ class Recovery:
             data = record.encode({"v": layout.VERSION, "boot_id": self._root.machine.boot_id})
             publish.replace_file(self._root, self._root.fd, _FILE, data, place="")
         return Recovered(tuple(committed), tuple(quarantined), sessions, tuple(left))
+
+    def _sweep_quarantine(self) -> None:
+        """Drop what a power cut brought back after an operator had taken it up again: its receipt prevails."""
+        place = layout.QUARANTINE
+        for txid in self._outbox.pending(place):
+            if self._authority.receipt(txid) is not None:
+                with self._root.directory(place) as at:
+                    publish.remove(self._root, at, f"{txid}.json", place=place)
+                    publish.remove(self._root, at, f"{txid}.reason", place=place)
 
     def _sweep_sessions(self) -> tuple[str, ...]:
         """Remove the files of dead sessions, now that nothing names them any more."""

@@ -166,8 +166,4 @@ def _guard_forks(root: Root) -> None:
 
         return hook
 
-    os.register_at_fork(
-        before=told("before_fork"),
-        after_in_parent=told("after_fork_in_parent"),
-        after_in_child=told("after_fork_in_child"),
-    )
+    root.files.guard_forks(told("before_fork"), told("after_fork_in_parent"), told("after_fork_in_child"))
