@@ -111,17 +111,20 @@ def park(
     """Decide how a refused receipt waits.
 
     A first or a changed reason gets one grace; the same reason again changes nothing, and once its grace is
-    over leaves only the gate's own clock.
+    over leaves only the gate's own clock. A clock that says the gate should be open already is looked at again
+    after a grace: at once would be a loop, never would be a sleep for ever.
 
     Arguments:
         waits_on: the row's present (wait_gate, wait_key, wait_reason).
         due_at: the row's present deadline.
         now: the database's wall clock.
     """
+    grace_end = now + GRACE
+    reopens_at = refusal.reopens_at
+    if reopens_at is not None and reopens_at <= now:
+        reopens_at = grace_end
     if waits_on == (refusal.gate, refusal.key, refusal.reason):
         if due_at is not None and due_at > now:
             return Park(refusal, due_at, changed=False)
-        return Park(refusal, refusal.reopens_at, changed=False)
-    grace_end = now + GRACE
-    due = grace_end if refusal.reopens_at is None else min(grace_end, refusal.reopens_at)
-    return Park(refusal, due, changed=True)
+        return Park(refusal, reopens_at, changed=False)
+    return Park(refusal, min(grace_end, reopens_at or grace_end), changed=True)

@@ -7,14 +7,19 @@ Exit codes alone are not believed when a result says otherwise, either way; what
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from wakeful.executions import EndClass, ExitReport
 
 LIMIT = 65536
+DEPTH = 100
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _CLASSES = {c.value for c in EndClass}
 # What only the runner or the scheduler can say; a result that claims it is not believed.
 _NOT_FOR_RESULTS = {EndClass.TIMED_OUT, EndClass.SILENT, EndClass.BAD_RESULT, EndClass.KILLED, EndClass.STOPPED}
@@ -110,17 +115,20 @@ def read_result(raw: bytes) -> dict[str, Any]:
     if len(raw) > LIMIT:
         raise BadResult(f"more than {LIMIT} bytes (64 KiB)")
     try:
-        value = json.loads(raw, parse_constant=_no_constant)
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:
         raise BadResult("nested too deeply") from error
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        if isinstance(error, BadResult):
+            raise
         raise BadResult(f"not JSON in UTF-8 ({error})") from error
     if not isinstance(value, dict):
         raise BadResult("not an object")
-    result: dict[str, Any] = _storable(value)
-    result.setdefault("class", "ok")
-    if result["class"] not in _CLASSES or EndClass(result["class"]) in _NOT_FOR_RESULTS:
-        raise BadResult(f"class {result['class']!r} is none of {', '.join(sorted(_CLASSES - set(_NOT_FOR_RESULTS)))}")
+    result: dict[str, Any] = _storable(value, DEPTH)
+    end_class = result.setdefault("class", "ok")
+    if not isinstance(end_class, str) or end_class not in _CLASSES or EndClass(end_class) in _NOT_FOR_RESULTS:
+        allowed = ", ".join(sorted(_CLASSES - set(_NOT_FOR_RESULTS)))
+        raise BadResult(f"class {_short(end_class)} is none of {allowed}")
     if not isinstance(result.get("message", ""), str):
         raise BadResult("message is not text")
     if "next" in result:
@@ -128,8 +136,8 @@ def read_result(raw: bytes) -> dict[str, Any]:
         if not isinstance(following, dict) or not isinstance(following.get("at"), str):
             raise BadResult("next needs a time `at`, as in 2026-01-31T18:30:00+00:00")
         _moment(following["at"])
-        if len(json.dumps(following.get("payload", {}))) > LIMIT:
-            raise BadResult("next.payload is larger than 64 KiB")
+        if _stored_size(following.get("payload", {})) > LIMIT:
+            raise BadResult(f"next.payload is larger than {LIMIT} bytes (64 KiB)")
     if not isinstance(result.get("artifacts", []), list):
         raise BadResult("artifacts is not a list")
     return result
@@ -139,23 +147,53 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BadResult(f"{text!r} is not a time in ISO 8601") from error
+        raise BadResult(f"{_short(text)} is not a time in ISO 8601") from error
     if moment.tzinfo is None:
-        raise BadResult(f"{text!r} has no time zone")
+        raise BadResult(f"{_short(text)} has no time zone")
     if not datetime(2000, 1, 1, tzinfo=UTC) <= moment < datetime(2101, 1, 1, tzinfo=UTC):
-        raise BadResult(f"{text!r} is outside the years 2000 to 2100")
+        raise BadResult(f"{_short(text)} is outside the years 2000 to 2100")
     return moment
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def _no_constant(name: str) -> float:
     raise BadResult(f"{name} is not a JSON number")
 
 
-def _storable(value: Any) -> Any:
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise BadResult(f"{_short(text)} is too large a number")
+    return number
+
+
+def _storable(value: Any, depth: int) -> Any:
+    if depth == 0:
+        raise BadResult("nested too deeply")
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+        return storable(value)
     if isinstance(value, dict):
-        return {_storable(key): _storable(item) for key, item in value.items()}
+        return {storable(key): _storable(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_storable(item) for item in value]
+        return [_storable(item, depth - 1) for item in value]
     return value
+
+
+def storable(text: str) -> str:
+    """Return a text as the database can hold it: NUL and lone surrogates become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _stored_size(value: Any) -> int:
+    """Return the bytes of a JSON value as the database writes it: without exponents, so 1e300 has 301 digits."""
+    if isinstance(value, dict):
+        return 2 + sum(_stored_size(key) + _stored_size(item) + 4 for key, item in value.items())
+    if isinstance(value, list):
+        return 2 + sum(_stored_size(item) + 2 for item in value)
+    if isinstance(value, float):
+        return len(f"{Decimal(repr(value)):f}")
+    return len(json.dumps(value, ensure_ascii=False).encode())

@@ -13,6 +13,7 @@ from uuid import UUID
 
 CHANNEL = "wakeful"
 TOPICS = frozenset({"eligibility", "dispatch", "settlement", "settings", "renewal"})
+LONGEST = 300  # a budget's key is its longest id and a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,15 @@ class Signal:
 def parse(payload: str) -> Signal | None:
     """Return the signal in a notification, or None for one that is not ours.
 
-    Anybody may NOTIFY the channel, so nothing in a payload is trusted beyond "look again".
+    Anybody may NOTIFY the channel, so nothing in a payload is trusted beyond "look again": it names one identity,
+    in words the database can hold. One that names none would ask for everything, which only a setting may.
     """
     try:
         raw = json.loads(payload)
         if raw["t"] not in TOPICS:
             return None
         wake, run, at = raw.get("w"), raw.get("r"), raw.get("at")
-        return Signal(
+        signal = Signal(
             topic=raw["t"],
             company=_text(raw.get("c")),
             wake=UUID(wake) if wake else None,
@@ -53,11 +55,30 @@ def parse(payload: str) -> Signal | None:
             due=datetime.fromtimestamp(at, UTC) if at is not None else None,
             setting=_text(raw.get("s")),
         )
+        return signal if _names_something(signal) else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError):
         return None
 
 
+def _names_something(signal: Signal) -> bool:
+    gate = signal.gate is not None and signal.key is not None
+    match signal.topic:
+        case "settings":
+            return True
+        case "renewal":
+            return signal.host is not None and signal.due is not None
+        case "dispatch":
+            return signal.company is not None
+        case "settlement":
+            return signal.company is not None and signal.wake is not None
+        case _:
+            return signal.company is not None and (signal.wake is not None or gate)
+
+
 def _text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise TypeError("not text")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST or "\0" in value:
+        raise ValueError("no text that the database can hold")
+    value.encode("utf-8")  # lone surrogates raise
+    return value

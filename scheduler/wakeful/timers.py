@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator
-from itertools import count
+from itertools import count as counter
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -19,7 +19,7 @@ class Timers(Generic[K]):
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, K]] = []
         self._due: dict[K, tuple[float, int]] = {}
-        self._serial = count()
+        self._serial = counter()
 
     def __len__(self) -> int:
         return len(self._due)
@@ -60,6 +60,15 @@ class Timers(Generic[K]):
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]
             yield key
+
+    def keep_nearest(self, count: int) -> float | None:
+        """Forget all but the ``count`` earliest deadlines; return the last one kept if any was forgotten, else None."""
+        if len(self._due) <= count:
+            return None
+        entries = sorted((d, n, k) for k, (d, n) in self._due.items()) if count else []
+        self._heap = entries[:count]  # sorted, hence a heap
+        self._due = {k: (d, n) for d, n, k in self._heap}
+        return self._heap[-1][0] if self._heap else None
 
     def clear(self) -> None:
         """Forget everything."""

@@ -40,6 +40,10 @@ class Window:
         self.horizon = entries[-1].due_at if len(entries) >= limit else None
         self.stale = False
 
+    def narrow(self, horizon: datetime) -> None:
+        """Take note that deadlines behind ``horizon`` were dropped from memory."""
+        self.horizon = horizon if self.horizon is None else min(self.horizon, horizon)
+
     def knows(self, due_at: datetime) -> bool:
         """Whether a deadline belongs into memory now; one behind the horizon is found by a later read."""
         return self.horizon is None or due_at <= self.horizon
