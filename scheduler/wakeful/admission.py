@@ -23,7 +23,7 @@ from wakeful.errors import PluginError
 from wakeful.gates import Ledger
 from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, Verdict, park
 from wakeful.owners import GateCheck, Owner
-from wakeful.receipts import AgentLimit, Fact, Limits, Policy
+from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 
 PASS = 100
 
@@ -150,7 +150,20 @@ class Admission:
     def _read_limits(self, conn: Connection[Any], key: Mapping[str, Any]) -> Callable[[], Limits]:
         policies = conn.cursor().execute(store.query("admission.policies"), key)
         agents = conn.cursor().execute(store.query("admission.agents"), key)
-        return lambda: Limits({row[0]: Policy(*row) for row in policies}, {row[0]: AgentLimit(*row) for row in agents})
+        accounts = conn.cursor().execute(store.query("admission.accounts"), key)
+        company = store.run(conn, "admission.company_runs", key)
+
+        def limits() -> Limits:
+            whole = company.fetchone()
+            return Limits(
+                {row[0]: Policy(*row) for row in policies},
+                {row[0]: AgentLimit(*row) for row in agents},
+                {row[0]: Account(*row) for row in accounts},
+                whole.live if whole else 0,
+                whole.limit if whole else None,
+            )
+
+        return limits
 
     def _verdicts(self, facts: Sequence[Fact], signalled: frozenset[UUID]) -> dict[UUID, Verdict]:
         by_kind: dict[str, list[Fact]] = {}

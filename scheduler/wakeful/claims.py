@@ -18,7 +18,7 @@ from psycopg import Connection
 from wakeful import gates, store, terminals
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.outcomes import Refusal
-from wakeful.receipts import AgentLimit, Fact, Limits, Policy
+from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 from wakeful.results import Conclusion
 
 Gate = tuple[str, str]
@@ -116,6 +116,7 @@ def _read(conn: Connection[Any], key: Mapping[str, Any]) -> _Reading:
     facts = conn.cursor().execute(store.query("dispatch.facts"), key)
     policies = conn.cursor().execute(store.query("dispatch.policies"), key)
     agents = store.run(conn, "dispatch.agents", key)
+    accounts = conn.cursor().execute(store.query("dispatch.accounts"), key)
     reservations = store.run(conn, "dispatch.reservations", key)
     read_facts = [Fact(*row) for row in facts]
     read_policies = {row[0]: Policy(*row) for row in policies}
@@ -123,7 +124,11 @@ def _read(conn: Connection[Any], key: Mapping[str, Any]) -> _Reading:
     own: dict[UUID, dict[str, Decimal]] = {}
     for row in reservations:
         own.setdefault(row.run, {})[row.policy] = row.amount
-    limits = Limits(read_policies, {a.id: AgentLimit(a.id, a.live, a.limit, a.estimate) for a in read_agents})
+    limits = Limits(
+        read_policies,
+        {a.id: AgentLimit(a.id, a.live, a.limit, a.estimate) for a in read_agents},
+        {row[0]: Account(*row) for row in accounts},
+    )
     return read_facts, limits, own, {a.id: a.max_attempts for a in read_agents}
 
 

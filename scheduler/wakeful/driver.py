@@ -286,7 +286,7 @@ class Driver(threading.Thread):
         """Read one page of the receipts parked on a signalled gate; the source goes to the end of the line."""
         source, after = self._sources.popitem(last=False)
         company, gate, key = source
-        block = "window.waiting_on_issue" if gate == "issue" else "window.parked"
+        block = _WALKS.get(gate, "window.parked")
         parameters = {"company": company, "gate": gate, "key": key, "after": after, "limit": PASS}
         ids = [row.id for row in store.run(conn, block, parameters)]
         if not ids:
@@ -330,6 +330,10 @@ class Driver(threading.Thread):
             source = self._probes.pop((company, wake), None)
             if source is not None and not _still_closed(result.outcomes.get(wake), source):
                 self._sources.setdefault(source, FIRST_ID)
+
+
+# Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
+_WALKS = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
 
 
 def _still_closed(outcome: object, source: Source) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 
+from wakeful import ramp
 from wakeful.outcomes import Refusal
-from wakeful.receipts import AgentLimit, Fact, Limits, Policy
+from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 
 ZERO = Decimal(0)
 
@@ -28,6 +30,9 @@ class Ledger:
     def __init__(self, limits: Limits, own: Mapping[str, Decimal] | None = None) -> None:
         self._policies = dict(limits.policies)
         self._agents = dict(limits.agents)
+        self._accounts = dict(limits.accounts)
+        self._company_live = limits.company_live
+        self._company_limit = limits.company_limit
         self._own = own or {}
         self._issues: set[str] = set()
 
@@ -65,7 +70,26 @@ class Ledger:
         """Whether a limit applies that must be judged again under the company's limits lock."""
         agent = self.agent(fact)
         hard = any(policy.hard_stop for policy in self.policies(fact))
-        return hard or (agent is not None and agent.limit is not None)
+        crowded = self._company_limit is not None or (agent is not None and agent.limit is not None)
+        return hard or crowded or self._is_rated(fact)
+
+    def account(self, fact: Fact) -> Account | None:
+        """Return the provider's account that a receipt's agent uses, or None."""
+        return self._accounts.get(fact.account) if fact.account else None
+
+    def company_runs(self) -> tuple[int, int | None]:
+        """Return the company's live runs and its limit."""
+        return self._company_live, self._company_limit
+
+    def queue_for_account(self, fact: Fact) -> None:
+        """Count a receipt that will wait for a slot of its account's ramp, so that the next one gets a later slot."""
+        account = self.account(fact)
+        if account is not None:
+            self._accounts[account.id] = replace(account, queued=account.queued + 1)
+
+    def _is_rated(self, fact: Fact) -> bool:
+        account = self.account(fact)
+        return account is not None and (account.ramp_from is not None or account.starts_per_second is not None)
 
     def reservations(self, fact: Fact) -> list[tuple[str, Decimal]]:
         """Return (policy, amount) for every hard stop the run must reserve under."""
@@ -79,6 +103,10 @@ class Ledger:
         agent = self._agents.get(fact.agent)
         if agent is not None:
             self._agents[fact.agent] = replace(agent, live=agent.live + 1)
+        self._company_live += 1
+        account = self.account(fact)
+        if account is not None:
+            self._accounts[account.id] = replace(account, started=account.started + 1, recent=account.recent + 1)
         if fact.issue is not None:
             self._issues.add(fact.issue)
 
@@ -172,6 +200,55 @@ def project_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
     return Refusal("project", fact.project, f"project.paused_{fact.project_pause_reason}", message, opens)
 
 
+def circuit_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(circuit, agent): its last runs did not all end in one and the same way."""
+    if fact.circuit is None:
+        return None
+    message = f"agent {fact.agent} ended several times in a row alike: {fact.circuit}"
+    return Refusal("circuit", fact.agent, "circuit.open", message, f"wakeful agent reset-circuit {fact.agent}")
+
+
+def hold_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(hold, root issue): neither the issue nor one of its ancestors is held."""
+    if fact.hold_root is None:
+        return None
+    message = f"issue {fact.hold_root} and all below it are held ({fact.hold_mode})"
+    opens = f"wakeful release {fact.hold_root}" + (", or wakeful restore" if fact.hold_mode == "cancel" else "")
+    return Refusal("hold", fact.hold_root, f"hold.{fact.hold_mode}", message, opens)
+
+
+def recovery_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(recovery, action): nobody has to look at the issue first."""
+    if fact.recovery is None:
+        return None
+    message = f"issue {fact.issue} awaits recovery action {fact.recovery}"
+    return Refusal(
+        "recovery", str(fact.recovery), "recovery.open", message, f"wakeful recovery resolve {fact.recovery}"
+    )
+
+
+def dependency_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(dependency, issue): every issue it depends on is done."""
+    if fact.issue is None or fact.open_blocker is None:
+        return None
+    message = f"issue {fact.issue} depends on issue {fact.open_blocker}, which is not done"
+    opens = f"wakeful issue status {fact.open_blocker} done, or wakeful issue undepend"
+    return Refusal("dependency", fact.issue, "dependency.open", message, opens)
+
+
+def provider_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(provider, account): the provider's limit is not reached."""
+    account = ledger.account(fact)
+    if account is None or not account.closed:
+        return None
+    reopens_at = None if account.ask else account.closed_until
+    if reopens_at is not None and reopens_at <= fact.now:
+        return None
+    message = f"account {account.id} is closed" + (f": {account.reason}" if account.reason else "")
+    opens = f"wakeful limit clear {account.id}" + (", or its reset" if reopens_at is not None else "")
+    return Refusal("provider", account.id, "provider.limited", message, opens, reopens_at=reopens_at)
+
+
 def issue_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
     """(issue, id): not terminal, and assigned to this agent or to nobody."""
     if fact.issue is None:
@@ -197,16 +274,45 @@ def execution_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
         message = f"nobody has proven that the processes of run {fact.unproven_run} are gone"
         opens = "its host's scheduler, or wakeful recovery resolve"
         return Refusal("execution", fact.issue, "execution.unproven", message, opens)
+    if fact.open_lease is not None:
+        message = f"environment lease {fact.open_lease} of issue {fact.issue} is open"
+        return Refusal("execution", fact.issue, "execution.environment", message, "the end of that lease")
     return None
 
 
 def concurrency_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
-    """(concurrency, agent): fewer live runs than the agent may have."""
+    """(concurrency, agent:ID) and (concurrency, company): fewer live runs than either may have."""
     agent = ledger.agent(fact)
-    if agent is None or agent.limit is None or agent.live < agent.limit:
+    if agent is not None and agent.limit is not None and agent.live >= agent.limit:
+        message = f"agent {fact.agent} has {agent.live} of {agent.limit} runs"
+        opens = f"the end of a run of agent {fact.agent}"
+        return Refusal("concurrency", f"agent:{fact.agent}", "concurrency.agent", message, opens)
+    live, limit = ledger.company_runs()
+    if limit is not None and live >= limit:
+        message = f"the company has {live} of {limit} runs"
+        return Refusal("concurrency", "company", "concurrency.company", message, "the end of a run of the company")
+    return None
+
+
+def rate_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
+    """(rate, account): its reopening ramp, and its steady start rate, allow another start now."""
+    account = ledger.account(fact)
+    if account is None:
         return None
-    message = f"agent {fact.agent} has {agent.live} of {agent.limit} runs"
-    return Refusal("concurrency", fact.agent, "concurrency.agent", message, f"the end of a run of agent {fact.agent}")
+    reopens_at: datetime | None = None
+    if account.ramp_from is not None:
+        since = (fact.now - account.ramp_from).total_seconds()
+        if ramp.allowed(since) < account.started + 1:
+            seconds = ramp.slot(account.started + account.queued + 1)
+            reopens_at = account.ramp_from + timedelta(seconds=max(seconds, since))
+    if account.starts_per_second is not None and account.recent + 1 > max(account.starts_per_second, 1):
+        wait = timedelta(seconds=(account.queued + 1) / float(account.starts_per_second))
+        reopens_at = max(reopens_at or fact.now, fact.now + wait)
+    if reopens_at is None:
+        return None
+    ledger.queue_for_account(fact)
+    message = f"account {account.id} starts its sleepers one after another"
+    return Refusal("rate", account.id, "rate.ramp", message, "its turn, by the clock", reopens_at=reopens_at)
 
 
 ORDER: tuple[Gate, ...] = (
@@ -214,13 +320,18 @@ ORDER: tuple[Gate, ...] = (
     company_budget_gate,
     agent_gate,
     agent_budget_gate,
+    circuit_gate,
     project_budget_gate,
     project_gate,
+    hold_gate,
+    recovery_gate,
     issue_gate,
+    dependency_gate,
     execution_gate,
+    provider_gate,
 )
 # Judged after the hosts' own gates.
-LATE_ORDER: tuple[Gate, ...] = (concurrency_gate,)
+LATE_ORDER: tuple[Gate, ...] = (concurrency_gate, rate_gate)
 # What a claim judges again: all that the admission read unlocked. Its own run is the live one.
 CLAIM_ORDER: tuple[Gate, ...] = tuple(gate for gate in ORDER if gate is not execution_gate)
 

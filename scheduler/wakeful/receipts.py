@@ -64,12 +64,20 @@ class Fact:
     source_state: str | None
     source_generation: int | None
     newer_run: UUID | None
+    only_held: bool
+    hold_root: str | None
+    hold_mode: str | None
+    recovery: UUID | None
+    open_blocker: str | None
+    open_lease: str | None
+    circuit: str | None
+    account: str | None
     now: datetime
 
     @property
     def issue_is_terminal(self) -> bool:
-        """Whether the issue is done or cancelled."""
-        return self.issue_status in TERMINAL_ISSUE
+        """Whether the issue is done or cancelled; one cancelled only by a cancel hold is held, not terminal."""
+        return self.issue_status in TERMINAL_ISSUE and not self.only_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,36 @@ class AgentLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """A provider's account: whether it is closed, and how fast its runs may start.
+
+    Arguments:
+        closed, closed_until, reason, ask: closed until a time; with ``ask``, until a person clears it.
+        ramp_from: when it last reopened, while its ramp lasts.
+        started: runs started since then.
+        recent: runs started in the last second.
+        queued: receipts that already wait for a slot of the ramp.
+        starts_per_second: its steady rate, if any.
+    """
+
+    id: str
+    closed: bool
+    closed_until: datetime | None
+    reason: str | None
+    ask: bool
+    ramp_from: datetime | None
+    started: int
+    recent: int
+    queued: int
+    starts_per_second: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a company's pass is limited by; read again under the company's limits lock."""
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     agents: Mapping[str, AgentLimit] = field(default_factory=dict)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    company_live: int = 0
+    company_limit: int | None = None

@@ -34,6 +34,15 @@ SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue
                 AND n.retry_of = w.certified_run ORDER BY n.id DESC LIMIT 1)
             ELSE (SELECT n.id FROM wakeful.run n WHERE n.company = w.company AND n.issue = w.issue
                   AND n.agent = w.agent AND n.id > w.certified_run ORDER BY n.id DESC LIMIT 1) END,
+       w.issue IS NOT NULL AND i.status = 'cancelled' AND wakeful.only_held(w.company, w.issue),
+       o.root, o.mode,
+       (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = w.company AND x.issue = w.issue AND x.state = 'open'
+        ORDER BY x.id LIMIT 1),
+       wakeful.open_blocker(w.company, w.issue),
+       (SELECT x.id FROM wakeful.environment_lease x WHERE x.company = w.company AND x.issue = w.issue AND x.state = 'active'
+        ORDER BY x.id LIMIT 1),
+       k.signature,
+       CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
        wakeful.wall()
 FROM wakeful.wake w
 JOIN wakeful.company c ON c.company = w.company
@@ -43,6 +52,9 @@ LEFT JOIN wakeful.project p ON p.company = w.company AND p.id = coalesce(i.proje
 LEFT JOIN wakeful.run s ON s.company = w.company AND s.id = w.certified_run
 LEFT JOIN wakeful.run l ON l.company = w.company AND l.issue = w.issue AND l.wave_slot IS NULL
     AND l.state IN ('queued', 'starting', 'running', 'suspended', 'stopping')
+LEFT JOIN wakeful.circuit k ON k.company = w.company AND k.agent = w.agent AND k.opened_at IS NOT NULL
+LEFT JOIN LATERAL wakeful.hold_over(w.company, w.issue) o
+    ON EXISTS (SELECT FROM wakeful.hold h WHERE h.company = w.company AND h.state = 'active')
 WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)
 ORDER BY w.priority, w.due_at NULLS LAST, w.id
 
@@ -73,6 +85,36 @@ FROM wakeful.agent a
 WHERE a.company = %(company)s
   AND a.id IN (SELECT w.agent FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
 
+-- name: accounts
+-- The provider accounts of the candidates: closed or not, and where their ramp and rate stand.
+SELECT p.id, p.closed_at IS NOT NULL, p.closed_until, p.reason, p.resuming = 'ask', t.ramp_from,
+       (SELECT count(*)::integer FROM wakeful.run r
+        WHERE t.ramp_from IS NOT NULL AND r.company = p.company AND r.account = p.id AND r.created_at >= t.ramp_from),
+       (SELECT count(*)::integer FROM wakeful.run r
+        WHERE p.starts_per_second IS NOT NULL AND r.company = p.company AND r.account = p.id
+          AND r.created_at > wakeful.now() - interval '1 second'),
+       (SELECT count(*)::integer FROM wakeful.wake q
+        WHERE t.ramp_from IS NOT NULL AND q.company = p.company AND q.wait_gate = 'rate' AND q.wait_key = p.id
+          AND q.state = 'deferred' AND q.due_at > wakeful.now() AND q.id <> ALL (%(ids)s)),
+       p.starts_per_second
+FROM wakeful.provider_account p
+CROSS JOIN LATERAL (SELECT CASE
+    WHEN p.closed_at IS NOT NULL AND p.resuming = 'auto' AND p.closed_until <= wakeful.now() THEN p.closed_until
+    WHEN p.ramp_from > wakeful.now() - interval '60 seconds' THEN p.ramp_from END AS since) AS s
+CROSS JOIN LATERAL (SELECT CASE WHEN s.since > wakeful.now() - interval '60 seconds' THEN s.since END AS ramp_from) AS t
+WHERE p.company = %(company)s
+  AND p.id IN (SELECT a.provider || '/' || coalesce(a.account, 'default') FROM wakeful.wake w
+               JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent
+               WHERE w.company = %(company)s AND w.id = ANY (%(ids)s) AND a.provider IS NOT NULL)
+
+-- name: company_runs
+-- The company's live runs against its limit; counted only where there is a limit.
+SELECT CASE WHEN c.max_concurrent_runs IS NULL THEN 0 ELSE (
+           SELECT count(*)::integer FROM wakeful.run r WHERE r.company = c.company
+           AND r.state IN ('queued', 'starting', 'running', 'stopping')) END AS live,
+       c.max_concurrent_runs AS limit
+FROM wakeful.company c WHERE c.company = %(company)s
+
 -- name: lock_limits
 -- Serialises budgets, concurrency and rates of one company until the commit.
 SELECT wakeful.lock_limits(%(company)s)
@@ -82,9 +124,10 @@ SELECT wakeful.lock_limits(%(company)s)
 WITH chosen AS (
     SELECT u.wake, u.retry_of, u.place FROM unnest(%(wakes)s::uuid[], %(retry_of)s::uuid[]) WITH ORDINALITY AS u (wake, retry_of, place)
 ), made AS (
-    INSERT INTO wakeful.run (company, agent, issue, project, wake, retry_of, estimate, labels, host, host_fixed, priority)
+    INSERT INTO wakeful.run (company, agent, issue, project, wake, retry_of, estimate, labels, host, host_fixed, priority, account)
     SELECT w.company, w.agent, w.issue, coalesce(i.project, w.project), w.id, chosen.retry_of, w.estimate, a.labels, a.host,
-           a.host IS NOT NULL, w.priority
+           a.host IS NOT NULL, w.priority,
+           CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END
     FROM chosen
     JOIN wakeful.wake w ON w.company = %(company)s AND w.id = chosen.wake
     JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent

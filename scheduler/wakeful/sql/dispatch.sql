@@ -49,12 +49,25 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.is
        NULL::uuid, NULL::integer, r.estimate,
        c.state, c.panic_at IS NOT NULL OR wakeful.setting_value('panic', 'false') = 'true',
        a.state, a.pause_reason, p.pause_reason, p.archived_at IS NOT NULL,
-       i.status, i.assignee_kind, i.assignee, NULL::uuid, NULL::uuid, NULL::text, NULL::integer, NULL::uuid, wakeful.wall()
+       i.status, i.assignee_kind, i.assignee, NULL::uuid, NULL::uuid, NULL::text, NULL::integer, NULL::uuid,
+       r.issue IS NOT NULL AND i.status = 'cancelled' AND wakeful.only_held(r.company, r.issue),
+       o.root, o.mode,
+       (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = r.company AND x.issue = r.issue AND x.state = 'open'
+        ORDER BY x.id LIMIT 1),
+       wakeful.open_blocker(r.company, r.issue),
+       (SELECT x.id FROM wakeful.environment_lease x WHERE x.company = r.company AND x.issue = r.issue AND x.state = 'active'
+        ORDER BY x.id LIMIT 1),
+       k.signature,
+       CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
+       wakeful.wall()
 FROM wakeful.run r
 JOIN wakeful.company c ON c.company = r.company
 JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
 LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
 LEFT JOIN wakeful.project p ON p.company = r.company AND p.id = coalesce(i.project, r.project)
+LEFT JOIN wakeful.circuit k ON k.company = r.company AND k.agent = r.agent AND k.opened_at IS NOT NULL
+LEFT JOIN LATERAL wakeful.hold_over(r.company, r.issue) o
+    ON EXISTS (SELECT FROM wakeful.hold h WHERE h.company = r.company AND h.state = 'active')
 WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)
 ORDER BY r.priority, r.queued_at, r.id
 
@@ -80,6 +93,13 @@ WHERE b.company = %(company)s
 SELECT a.id, 0 AS live, NULL::integer AS limit, a.estimate, a.max_attempts FROM wakeful.agent a
 WHERE a.company = %(company)s
   AND a.id IN (SELECT r.agent FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+
+-- name: accounts
+-- The provider accounts of the runs: closed or not. Ramp and rate were judged when they were admitted.
+SELECT p.id, p.closed_at IS NOT NULL, p.closed_until, p.reason, p.resuming = 'ask', NULL::timestamptz, 0, 0, 0, NULL::numeric
+FROM wakeful.provider_account p
+WHERE p.company = %(company)s
+  AND p.id IN (SELECT r.account FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
 
 -- name: reservations
 -- The runs' own live reservations, which a claim leaves out of what others hold.

@@ -48,6 +48,13 @@ WHERE w.company = %(company)s AND w.issue = %(key)s AND w.wait_gate IS NOT NULL
   AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
 ORDER BY w.id LIMIT %(limit)s
 
+-- name: waiting_for_agent
+-- One page of an agent's parked receipts, whatever they are parked on: the agent itself changed.
+SELECT w.id FROM wakeful.wake w
+WHERE w.company = %(company)s AND w.agent = %(key)s AND w.wait_gate IS NOT NULL
+  AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
+ORDER BY w.id LIMIT %(limit)s
+
 -- name: gates
 -- One page of the distinct gates that wakes are parked on, each with the first receipts behind it.
 WITH RECURSIVE gate AS (

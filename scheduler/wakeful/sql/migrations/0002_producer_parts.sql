@@ -242,8 +242,12 @@ BEGIN
     END LOOP;
     FOR r IN SELECT DISTINCT u.agent FROM wakeful.run u JOIN wakeful.agent a ON a.company = c AND a.id = u.agent
              WHERE u.company = c AND u.id = ANY (runs) AND a.max_concurrent_runs IS NOT NULL LOOP
-        PERFORM wakeful.notify_gate(c, 'concurrency', r.agent);
+        PERFORM wakeful.notify_gate(c, 'concurrency', 'agent:' || r.agent);
     END LOOP;
+    IF EXISTS (SELECT FROM wakeful.company x WHERE x.company = c AND x.max_concurrent_runs IS NOT NULL) THEN
+        PERFORM wakeful.notify_gate(c, 'concurrency', 'company');
+    END IF;
+    PERFORM wakeful.check_circuits(c, runs);
     IF EXISTS (SELECT FROM wakeful.reservation v WHERE v.company = c AND v.run = ANY (runs)
                AND v.state IN ('reserved', 'in_flight', 'indeterminate')) THEN
         -- One spend row a run: what it is known to have used, else the most it reserved, if any attempt started.

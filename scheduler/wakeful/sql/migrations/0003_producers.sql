@@ -226,7 +226,7 @@ BEGIN
         result.outcome := CASE WHEN fresh IS DISTINCT FROM held THEN 'merged' ELSE 'existing' END;
         IF fresh.max_concurrent_runs IS DISTINCT FROM held.max_concurrent_runs
            AND coalesce(fresh.max_concurrent_runs, 2147483647) > coalesce(held.max_concurrent_runs, 2147483647) THEN
-            PERFORM wakeful.notify_gate(fresh.company, 'concurrency', fresh.id);
+            PERFORM wakeful.notify_gate(fresh.company, 'concurrency', 'agent:' || fresh.id);
         END IF;
         IF fresh.estimate IS DISTINCT FROM held.estimate AND coalesce(fresh.estimate, 0) < coalesce(held.estimate, 0) THEN
             PERFORM wakeful.notify_gate(fresh.company, 'budget', b.id) FROM wakeful.budget b
@@ -355,6 +355,9 @@ BEGIN
             jsonb_build_object('status', held.status), jsonb_build_object('status', set_issue_status.status));
         IF (held.status IN ('done', 'cancelled')) <> (set_issue_status.status IN ('done', 'cancelled')) THEN
             PERFORM wakeful.notify_gate(held.company, 'issue', held.id);
+        END IF;
+        IF set_issue_status.status = 'done' THEN
+            PERFORM wakeful.notify_dependents(held.company, held.id);
         END IF;
     END IF;
     result.state := set_issue_status.status;
@@ -830,11 +833,11 @@ BEGIN
     IF (CASE
         WHEN set_setting.name IN ('scheduler_enabled', 'owners_enabled', 'draining', 'panic', 'create_companies')
             THEN jsonb_typeof(set_setting.value) = 'boolean'
-        WHEN set_setting.name IN ('retention_days', 'dedup_days')
+        WHEN set_setting.name IN ('retention_days', 'dedup_days', 'circuit_ends')
             THEN jsonb_typeof(set_setting.value) = 'number' AND (set_setting.value #>> '{}') ~ '^[1-9][0-9]{0,4}$'
         ELSE false END) IS NOT TRUE THEN
         PERFORM wakeful.refuse('WK422', format('setting %s cannot be %s', coalesce(set_setting.name, '(none)'), coalesce(set_setting.value::text, 'null')),
-            'true or false: scheduler_enabled owners_enabled draining panic create_companies; days, 1 to 99999: retention_days dedup_days');
+            'true or false: scheduler_enabled owners_enabled draining panic create_companies; days, 1 to 99999: retention_days dedup_days circuit_ends');
     END IF;
     -- A row that is not there yet cannot be locked, so the name is.
     PERFORM pg_advisory_xact_lock(hashtextextended('wakeful setting ' || set_setting.name, 0));
