@@ -11,7 +11,7 @@ LENGTH = 60.0
 
 
 def allowed(seconds: float) -> float:
-    """Return how many starts are allowed in the first ``seconds`` after the reopening; infinite when the ramp is over."""
+    """Return how many starts are allowed in the first ``seconds`` after reopening; infinite after the ramp."""
     if seconds < 0:
         return 0.0
     if seconds >= LENGTH:
