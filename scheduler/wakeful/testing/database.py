@@ -62,8 +62,11 @@ class Database:
         """Return the DSN of a new login that has the rights of ``role`` and no other; dropped with the database."""
         name, password = f"{self.name}_{role}", secrets.token_hex(8)
         text = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} IN ROLE {}")
-        self.connect().execute(text.format(sql.Identifier(name), sql.Literal(password), sql.Identifier(role)))
+        conn = self.connect()
+        conn.execute(text.format(sql.Identifier(name), sql.Literal(password), sql.Identifier(role)))
         self.logins.append(name)
+        # Its sessions must end with the database.
+        conn.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(name)))
         return make_conninfo(self.dsn, user=name, password=password)
 
     def close(self) -> None:
