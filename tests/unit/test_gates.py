@@ -166,7 +166,7 @@ def test_concurrency(live: int, limit: int | None, open_: bool) -> None:
         assert refusal is None
     else:
         assert refusal is not None
-        assert (refusal.gate, refusal.key, refusal.reason) == ("concurrency", "coder", "concurrency.agent")
+        assert (refusal.gate, refusal.key, refusal.reason) == ("concurrency", "agent:coder", "concurrency.agent")
 
 
 def test_the_order_is_the_specs() -> None:
