@@ -4,8 +4,11 @@ Every function returns a :class:`Statement`; nothing is sent before it is execut
 the database's defaults. All raise InvalidInput for values that the database could not accept.
 """
 
-from wakeful.producers.instance import set_setting, signal_gate
+from wakeful.producers.dependencies import add_dependency, remove_dependency
+from wakeful.producers.holds import hold_issue, release_hold, restore_hold
+from wakeful.producers.instance import declare_host_dead, set_setting, signal_gate
 from wakeful.producers.issues import assign_issue, create_issue, set_issue_status
+from wakeful.producers.limits import clear_account, close_account, limit_company, reset_circuit, set_account
 from wakeful.producers.members import (
     add_agent,
     add_company,
@@ -18,7 +21,9 @@ from wakeful.producers.members import (
     resume_company,
     resume_project,
 )
+from wakeful.producers.membership import approve_agent, archive_agent, archive_project, await_approval, terminate_agent
 from wakeful.producers.money import add_spend, raise_budget, set_budget
+from wakeful.producers.recovery import close_lease, open_lease, open_recovery, resolve_recovery
 from wakeful.producers.statement import ProducerResult, Statement, run
 from wakeful.producers.wakes import rearm_wake, request_retry, request_wake, retire_wake, stop_run
 
@@ -27,26 +32,46 @@ __all__ = [
     "Statement",
     "add_agent",
     "add_company",
+    "add_dependency",
     "add_project",
     "add_spend",
+    "approve_agent",
+    "archive_agent",
+    "archive_project",
     "assign_issue",
+    "await_approval",
+    "clear_account",
+    "close_account",
+    "close_lease",
     "create_issue",
+    "declare_host_dead",
+    "hold_issue",
+    "limit_company",
+    "open_lease",
+    "open_recovery",
     "panic_company",
     "pause_agent",
     "pause_company",
     "pause_project",
     "raise_budget",
     "rearm_wake",
+    "release_hold",
+    "remove_dependency",
     "request_retry",
     "request_wake",
+    "reset_circuit",
+    "resolve_recovery",
+    "restore_hold",
     "resume_agent",
     "resume_company",
     "resume_project",
     "retire_wake",
     "run",
+    "set_account",
     "set_budget",
     "set_issue_status",
     "set_setting",
     "signal_gate",
     "stop_run",
+    "terminate_agent",
 ]

@@ -11,7 +11,7 @@ def set_setting(name: str, value: bool | int, *, actor: str | None = None) -> St
 
     Arguments:
         name: scheduler_enabled, owners_enabled, draining, panic, create_companies: true or false;
-            retention_days, dedup_days: days, 1 to 99999.
+            retention_days, dedup_days: days, circuit_ends: runs; 1 to 99999.
     """
     return call("set_setting", check.identifier("name", name), check.document("value", value), check.actor(actor))
 
@@ -24,3 +24,8 @@ def signal_gate(company: str, gate: str, key: str) -> Statement:
         check.identifier("gate", gate),
         check.identifier("key", key),
     )
+
+
+def declare_host_dead(host: str, *, actor: str | None = None) -> Statement:
+    """Say that a host is gone for good: its runs move, or go back to the queue; its late writes are refused."""
+    return call("declare_host_dead", check.identifier("host", host), check.actor(actor))

@@ -445,7 +445,7 @@ BEGIN
 END $$;
 
 -- How many runs of a company may live at once; NULL: any number.
-CREATE FUNCTION wakeful.limit_company(company text, max_concurrent_runs integer, actor text DEFAULT NULL)
+CREATE FUNCTION wakeful.limit_company(company text, max_concurrent_runs integer DEFAULT NULL, actor text DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
