@@ -37,10 +37,12 @@ values: dict[str, st.SearchStrategy[Any]] = {
     "env_values": st.dictionaries(texts, texts, max_size=3),
     "estimate": st.decimals(0, 10**6, places=2),
     "hard_stop": st.booleans(),
+    "action": st.uuids(),
     "labels": st.lists(texts, max_size=3),
     "max_attempts": st.integers(1, 9),
     "max_concurrent_runs": st.integers(1, 9),
     "max_runtime": st.none() | st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
+    "mode": st.sampled_from(["pause", "cancel"]),
     "on_overrun": st.sampled_from(["finish", "stop"]),
     "payload": st.recursive(
         st.none() | st.booleans() | st.integers() | texts,
@@ -50,14 +52,23 @@ values: dict[str, st.SearchStrategy[Any]] = {
     "period": st.sampled_from(["month", "lifetime"]),
     "priority": st.integers(-1000, 1000),
     "provenance": st.sampled_from(["reported", "estimated", "unknown"]),
+    "resuming": st.sampled_from(["auto", "ask"]),
     "run": st.uuids(),
     "silence_limit": st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
     "source": st.sampled_from(["assignment", "on_demand", "automation", "timer"]),
+    "starts_per_second": st.integers(1, 99),
     "status": st.sampled_from(["todo", "done"]),
     "stop_grace": st.timedeltas(timedelta(), timedelta(days=1)),
+    "until": st.datetimes(datetime(2000, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC)),
     "value": st.booleans() | st.integers(1, 99),
     "wake": st.uuids().map(str),
     "warn_percent": st.integers(1, 100),
+}
+
+
+outcomes = {
+    "close_lease": st.sampled_from(["released", "failed"]),
+    "resolve_recovery": st.sampled_from(["resolved", "dead", "lost"]),
 }
 
 
@@ -67,7 +78,8 @@ def statements(draw: st.DrawFn) -> Statement:
     given_values = {}
     for name, parameter in inspect.signature(make).parameters.items():
         if parameter.default is inspect.Parameter.empty or draw(st.booleans()):
-            given_values[name] = draw(values.get(name, texts))
+            choice = outcomes[make.__name__] if name == "outcome" else values.get(name, texts)
+            given_values[name] = draw(choice)
     return make(**given_values)
 
 
@@ -98,6 +110,7 @@ def test_only_the_given_arguments_are_named() -> None:
 
 
 def test_null_is_sent_where_it_means_something() -> None:
+    assert ("max_concurrent_runs", None) in wakeful.limit_company("acme", None).arguments
     assert ("assignee", None) in wakeful.assign_issue("acme", "I-1", None).arguments
     assert ("max_runtime", None) in wakeful.add_agent("acme", "coder", ["true"], max_runtime=None).arguments
     assert "max_runtime" not in dict(wakeful.add_agent("acme", "coder", ["true"]).arguments)

@@ -73,9 +73,10 @@ def reset_circuit(company: str, agent: str, *, actor: str | None = None) -> Stat
 
 def limit_company(company: str, max_concurrent_runs: int | None, *, actor: str | None = None) -> Statement:
     """Say how many runs of a company may live at once; None: any number."""
+    name, limit = check.whole("max_concurrent_runs", max_concurrent_runs, 1, 1_000_000)
     return call(
         "limit_company",
         check.identifier("company", company),
-        check.whole("max_concurrent_runs", max_concurrent_runs, 1, 1_000_000),
+        (name, None if limit is ... else limit),
         check.actor(actor),
     )
