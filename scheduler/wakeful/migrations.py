@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import Connection, sql
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 OLDEST_SERVER = 150000
 # A migration that cannot have its locks soon gives way instead of queueing everybody behind it.
 LOCK_TIMEOUT = "5s"
+# Waiting for another migration is no such lock: it ends, or its connection does.
+TURN_TIMEOUT = "120s"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +54,7 @@ def all_of(plugins: Iterable[PluginMigration]) -> list[Migration]:
 
 def text(plugins: Iterable[PluginMigration] = ()) -> str:
     """Return all SQL as one script, for a host's own migration tool."""
-    parts = ["BEGIN;", _roles()]
+    parts = ["BEGIN;", _roles(), f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';"]
     for step in all_of(plugins):
         parts.append(f"-- {step.plugin or 'wakeful'} {step.version:04d} {step.name}\n{step.text}")
         name, plugin = step.name.replace("'", "''"), step.plugin.replace("'", "''")
@@ -91,17 +93,14 @@ def apply(conn: Connection[Any], plugins: Iterable[PluginMigration] = ()) -> lis
         if not pending(conn, steps):
             return []
         with conn.transaction():
-            conn.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
+            _set_lock_timeout(conn, TURN_TIMEOUT)
             conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('wakeful migrate', 0))")
             missing = pending(conn, steps)
             if missing:
-                conn.execute(cast(LiteralString, _roles()))
+                conn.execute(_roles())
+            _set_lock_timeout(conn, LOCK_TIMEOUT)
             for step in missing:
-                conn.execute(step.text)
-                conn.execute(
-                    "INSERT INTO wakeful.migration (plugin, version, name) VALUES (%s, %s, %s)",
-                    (step.plugin, step.version, step.name),
-                )
+                _apply(conn, step)
             return missing
     except psycopg.errors.LockNotAvailable as error:
         raise SchemaMismatch(
@@ -113,6 +112,27 @@ def apply(conn: Connection[Any], plugins: Iterable[PluginMigration] = ()) -> lis
             f"this login may not migrate: {error.diag.message_primary}",
             hint="let an administrator run the output of `wakeful migrate --print`",
         ) from error
+
+
+def _apply(conn: Connection[Any], step: Migration) -> None:
+    try:
+        conn.execute(step.text)
+        conn.execute(
+            "INSERT INTO wakeful.migration (plugin, version, name) VALUES (%s, %s, %s)",
+            (step.plugin, step.version, step.name),
+        )
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege):
+        raise
+    except psycopg.Error as error:
+        cause = error.diag.message_primary or "the connection was lost"
+        raise SchemaMismatch(
+            f"migration {step.plugin or 'wakeful'} {step.version} {step.name} failed: {cause}",
+            hint="nothing of it was kept; run `wakeful migrate` again when the cause is gone",
+        ) from error
+
+
+def _set_lock_timeout(conn: Connection[Any], timeout: str) -> None:
+    conn.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(timeout)))
 
 
 def _roles() -> str:

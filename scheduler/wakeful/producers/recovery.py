@@ -39,7 +39,7 @@ def resolve_recovery(
 def open_lease(
     company: str, lease: str, issue: str, *, run: UUID | str | None = None, actor: str | None = None
 ) -> Statement:
-    """Note an environment (sandbox, worktree) that a run of an issue occupies; it must be closed before the next run."""
+    """Note an environment (sandbox, worktree) that an issue occupies; it must be closed before the next run."""
     return call(
         "open_lease",
         check.identifier("company", company),
