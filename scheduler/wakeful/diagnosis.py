@@ -23,7 +23,7 @@ from wakeful.errors import WakefulError
 Verdict = Literal["ok", "warning", "failed"]
 Connection = psycopg.Connection[Any]
 
-_PING = 5.0
+_PING = timedelta(seconds=5)
 _SKEW = timedelta(seconds=2)
 _ROOM = 256 << 20
 _POOLER = "name a direct connection in WAKEFUL_LISTEN_DSN: a pooler in transaction mode cannot do this"
@@ -149,23 +149,25 @@ def _control(dsn: str) -> Iterator[Check]:
     """Check what the control session needs: notifications, and locks that stay with the session."""
     try:
         with connect(dsn, purpose="doctor") as one, connect(dsn, purpose="doctor") as other:
-            yield _tried(_notifications, one, other)
-            yield _tried(_session_locks, one, other)
+            yield _tried(notifications, one, other)
+            yield _tried(session_locks, one, other)
     except WakefulError as error:
         yield Check("control session", "failed", error.message, error.hint)
 
 
-def _notifications(listener: Connection, sender: Connection) -> Check:
+def notifications(listener: Connection, sender: Connection, within: timedelta = _PING) -> Check:
+    """Check that what one session notifies reaches another one that listens."""
     token = secrets.token_hex(8)
     store.run(listener, "doctor.listen")
     _row(sender, "ping", token=token)
-    for notification in listener.notifies(timeout=_PING, stop_after=1):
+    for notification in listener.notifies(timeout=within.total_seconds(), stop_after=1):
         if notification.payload == token:
             return Check("notifications", "ok", "a NOTIFY of one session reached another")
-    return Check("notifications", "failed", f"no NOTIFY arrived within {_PING:g} s", _POOLER)
+    return Check("notifications", "failed", f"no NOTIFY arrived within {within.total_seconds():g} s", _POOLER)
 
 
-def _session_locks(one: Connection, other: Connection) -> Check:
+def session_locks(one: Connection, other: Connection) -> Check:
+    """Check that an advisory lock stays with the session that took it, across statements."""
     token = "wakeful doctor " + secrets.token_hex(8)
     held = _row(one, "try_lock", token=token).held
     taken = _row(other, "try_lock", token=token).held

@@ -183,7 +183,7 @@ def enter_company(conn: Connection[Any], company: str | None, *, known: bool = T
 
 def now(conn: Connection[Any]) -> datetime:
     """Return the database's time."""
-    row = store.run(conn, "listings.now", prepare=False).fetchone()
+    row = store.run(conn, "settings.now", prepare=False).fetchone()
     assert row is not None  # noqa: S101 - a statement without FROM has one row
     moment: datetime = row.now
     return moment

@@ -115,15 +115,19 @@ def _waits_for_host(row: Any) -> str:
 
 
 def _how_it_ended(row: Any) -> str:
-    how = _ended_as(row.state)
+    how = None
     if row.exit_signal is not None:
-        how += f", ended by signal {row.exit_signal}"
+        how = f"ended by signal {row.exit_signal}"
     elif row.exit_code:
-        how += f" with exit code {row.exit_code}"
-    if row.end_class not in (None, "ok", "failed"):
-        how += f" ({row.end_class})"
-    said = row.message or row.error or row.stop_reason
-    return f"it {how}" + (f": {said}" if said else "")
+        how = f"exit code {row.exit_code}"
+    kind = row.end_class if row.end_class not in ("ok", "failed", "killed", "stopped") else None
+    said = row.message or row.error
+    # Where nothing was said, the stored message only repeats the exit.
+    parts = [part for part in (kind, how, said if said != how else None) if part]
+    asked = f"{row.stop_by} asked" + (f" ({row.stop_reason})" if row.stop_reason else "")
+    if row.stop_at is not None and row.state == "cancelled":
+        parts.insert(0, asked)
+    return f"it {_ended_as(row.state)}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _ended_as(state: str) -> str:

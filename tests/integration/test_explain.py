@@ -233,10 +233,15 @@ def test_an_ended_run_says_how(conn: Conn, company: str) -> None:
     end: dict[str, Any] = {"ended_at": now(conn), "attempt": 1, "end_class": "failed", "evidence": "contained"}
     failed = add_run(conn, company, "failed", exit_code=3, message="an answer is missing", **end)
     told = why(conn, failed)
-    assert (told.standing, told.because) == (Standing.RAN, "it failed with exit code 3: an answer is missing")
+    assert (told.standing, told.because) == (Standing.RAN, "it failed: exit code 3, an answer is missing")
     assert (told.end, told.exit_code, told.evidence) == ("failed", 3, "contained")
     killed = add_run(conn, company, "failed", exit_signal=9, **{**end, "end_class": "timed_out"})
-    assert why(conn, killed).because == "it failed, ended by signal 9 (timed_out)"
+    assert why(conn, killed).because == "it failed: timed_out, ended by signal 9"
+    silent = add_run(conn, company, "failed", exit_code=4, message="exit code 4", **end)
+    assert why(conn, silent).because == "it failed: exit code 4"
+    asked = {"stop_at": now(conn), "stop_by": "user:ann", "stop_reason": "panic", "exit_signal": 15}
+    stopped = add_run(conn, company, "cancelled", **{**end, "end_class": "stopped"}, **asked)
+    assert why(conn, stopped).because == "it was cancelled: user:ann asked (panic), ended by signal 15"
     row = conn.execute("SELECT wake FROM wakeful.request_retry(%s, %s)", (company, failed)).fetchone()
     assert row is not None
     assert why(conn, failed).successor == row[0]

@@ -60,6 +60,10 @@ class Noun(click.Group):
 
     command_class = Leaf
 
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self.params = [*self.params, *common_options(hidden=True)]
+
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the subcommands, unsorted."""
         return list(self.commands)

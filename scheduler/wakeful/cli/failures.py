@@ -15,6 +15,8 @@ from wakeful.cli.rendering import printable
 from wakeful.errors import InvalidInput, WakefulError
 
 INTERRUPTED = 130
+# What a write without a file's name fails with when it is the output that cannot be written.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def tell(error: BaseException, *, as_json: bool, debug: bool) -> int:
@@ -40,6 +42,8 @@ def described(error: BaseException) -> WakefulError:
         return InvalidInput(error.format_message(), hint=_usage_hint(error))
     if isinstance(error, click.ClickException):
         return WakefulError(error.format_message())
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        return WakefulError(f"the output cannot be written: {os.strerror(error.errno)}")
     if isinstance(error, OSError):
         what = f": {error.filename}" if error.filename else ""
         return WakefulError(f"{error.strerror or error}{what}")
@@ -66,7 +70,7 @@ def close_output() -> bool:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return False
-        raise OSError(error.errno, f"the output cannot be written: {error.strerror}") from None
+        raise
     return True
 
 

@@ -141,8 +141,8 @@ def _ended(error: BaseException, invocation: Invocation) -> int:
         return error.code if isinstance(error.code, int) else 1
     try:
         wanted = close_output()
-    except OSError:
-        wanted = True
+    except OSError as unwritten:
+        wanted, error = True, unwritten
     return tell(error, as_json=invocation.json, debug=invocation.debug) if wanted else 0
 
 

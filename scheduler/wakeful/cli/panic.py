@@ -37,20 +37,20 @@ class Outcome:
 
 
 @command()
-@click.argument("company", metavar="COMPANY", required=False)
+@click.argument("one", metavar="COMPANY", required=False)
 @click.option("--reason", help="Why, for whoever asks later.")
 @click.option(
     "--wait", type=length, default="30s", show_default=True, metavar="TIME", help="How long to wait for the ends."
 )
 @pass_invocation
-def panic(invocation: Invocation, company: str | None, reason: str | None, wait: timedelta) -> int:
+def panic(invocation: Invocation, one: str | None, reason: str | None, wait: timedelta) -> int:
     """Admit nothing more and stop every live run, of one company or of all; then report what still lives.
 
     Without COMPANY (or --company) it is the whole instance, whatever WAKEFUL_COMPANY says. `wakeful resume` lifts it.
     Exit code 1 when something still lives at the end.
     """
     named = invocation.flags.get("company")
-    whose = company or (str(named) if named is not None else None)
+    whose = one or (str(named) if named is not None else None)
     with invocation.session() as session:
         begun = time.monotonic()
         _stop(session, invocation, whose, reason)

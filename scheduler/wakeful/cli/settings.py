@@ -11,6 +11,7 @@ from wakeful.errors import InvalidInput
 
 # Every setting with its default and what it does.
 KNOWN: tuple[tuple[str, bool | int, str], ...] = (
+    ("circuit_ends", 5, "equal ends in a row that close an agent's circuit"),
     ("create_companies", False, "the first mention of a company creates it"),
     ("dedup_days", 7, "days for which an idempotency key answers with its wake"),
     ("draining", False, "save, but admit nothing"),
@@ -65,7 +66,7 @@ def list_(invocation: Invocation) -> None:
 @click.argument("value", metavar="VALUE")
 @pass_invocation
 def set_(invocation: Invocation, name: str, value: str) -> None:
-    """Change one setting: true or false, or a number of days."""
+    """Change one setting: true or false, or a whole number."""
     from wakeful import producers
 
     with invocation.connection() as conn:
@@ -83,5 +84,5 @@ def _value(name: str, given: str) -> bool | int:
             raise InvalidInput(f"{name} is true or false, not {given!r}")
         return given == "true"
     if not given.isascii() or not given.isdigit() or len(given) > 5:
-        raise InvalidInput(f"{name} is a number of days from 1 to 99999, not {given!r}")
+        raise InvalidInput(f"{name} is a whole number from 1 to 99999, not {given!r}")
     return int(given)

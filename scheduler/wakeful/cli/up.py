@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,38 @@ from wakeful.cli.commands import command
 from wakeful.cli.invocation import MIGRATION_DEADLINE, Invocation, pass_invocation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from wakeful.owners import Observation
 
 
+def scheduler_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for every setting that only a scheduler has; `wakeful.config` reads their values."""
+    flags = {
+        "listen-dsn": "A direct connection, when the DSN goes through a pooler.",
+        "host": "This machine's name, which its runs are known by.",
+        "postgres": "Programs of the embedded server: wheel or path.",
+        "plugins-strict": "true: refuse to start with a plugin that cannot be used.",
+        "plugins-disabled": "Plugins to leave alone, comma between them.",
+        "notify": "on: listen; poll: look again and again.",
+        "poll": "Time between two looks.",
+        "shutdown-grace": "How long a stop waits for what is under way.",
+        "stop-children": "leave or kill running children at a stop.",
+        "slots": "Children at once, 1 to 10000.",
+    }
+    for name, words in reversed(flags.items()):
+        option = click.option(f"--{name}", metavar="VALUE", expose_value=False, callback=_remember, help=words)
+        function = option(function)
+    return function
+
+
+def _remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Invocation).flags[str(option.name)] = value
+
+
 @command()
+@scheduler_settings
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="What this host offers to agents that need it.")
 @pass_invocation
 def up(invocation: Invocation, labels: tuple[str, ...]) -> int:
@@ -27,7 +56,7 @@ def up(invocation: Invocation, labels: tuple[str, ...]) -> int:
     """
     from wakeful.scheduler import Scheduler
 
-    log_to_stderr()
+    log_to_stderr(debug=invocation.debug)
     hooks = invocation.hooks([Narrator(as_json=invocation.json)])
     with invocation.server() as config:
         if invocation.config.dsn is None:
@@ -44,11 +73,24 @@ def bring_up_to_date(dsn: str, steps: Any) -> None:
         migrations.apply(conn, steps)
 
 
-def log_to_stderr() -> None:
-    """Send the program's log, one line a record, to standard error."""
+def log_to_stderr(*, debug: bool) -> None:
+    """Send the program's log, one line a record, to standard error; ``debug`` adds the traces of errors."""
     import logging
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    class OneLine(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            """Return the record as one line."""
+            if debug:
+                return super().format(record)
+            kind = record.exc_info[0] if record.exc_info else None
+            brief = copy.copy(record)  # others may want the whole
+            brief.exc_info = brief.exc_text = brief.stack_info = None
+            line = rendering.printable(super().format(brief))
+            return f"{line} ({kind.__name__})" if kind is not None else line
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 class Narrator:

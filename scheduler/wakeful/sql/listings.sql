@@ -10,10 +10,6 @@ FROM (SELECT set_config('wakeful.company', %(company)s, false) AS tenant) AS t
 -- Enough to tell none, one, and several apart.
 SELECT c.company FROM wakeful.company c ORDER BY c.company LIMIT 2
 
--- name: now
--- The database's time, which a relative deadline is reckoned from.
-SELECT wakeful.now() AS now
-
 -- name: companies
 -- By id.
 SELECT c.company, c.name, c.state, c.paused_at, c.pause_reason, c.panic_at, c.panic_by, c.created_at
