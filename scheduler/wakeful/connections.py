@@ -229,7 +229,7 @@ class Session:
             WakefulError: what the server answered, see :func:`wakeful.database_errors.translated`.
         """
         with self.autocommit(within=within) as conn, conn.transaction():
-            if self._pooled:
+            if conn.prepare_threshold is None:  # a pooler is in between, and took no options
                 conn.execute("SET LOCAL idle_in_transaction_session_timeout = 10000")
             yield conn
 
