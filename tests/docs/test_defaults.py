@@ -1,0 +1,74 @@
+"""The reference of names and defaults says what the code does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import wakeful
+from wakeful import backoff, connections, listings, outcomes, results, store, window
+from wakeful.cli.settings import KNOWN
+from wakeful.control import Pace
+from wakeful.executions import EndClass, Grade, RunSpec
+from wakeful.producers.arguments import PAYLOAD_BYTES
+
+SOURCES = Path(wakeful.__file__).parents[2]
+PAGE = (SOURCES / "docs/reference/defaults.md").read_text(encoding="utf-8")
+GATES = "company budget agent circuit project hold recovery issue dependency execution provider concurrency rate retry"
+REASON = re.compile(rf"({'|'.join(GATES.split())}|wake)\.[a-z_]*[a-z]")
+
+
+def rows() -> dict[str, str]:
+    found = re.findall(r"^\| (.+?) \| (.+?) \|", PAGE, re.M)
+    return {what.replace("`", ""): value for what, value in found}
+
+
+def test_the_instances_settings() -> None:
+    table = rows()
+    for name, default, _ in KNOWN:
+        assert table[name] == f"`{str(default).lower()}`"
+
+
+def test_the_numbers() -> None:
+    table, pace, spec = rows(), Pace(), RunSpec(command=("true",), input={}, agent="a")
+    assert table["grace after a first or changed wait reason"] == f"{outcomes.GRACE.seconds} s"
+    assert table["failure backoff"].startswith(f"from {backoff.FIRST:g} s to {backoff.CAP:g} s")
+    assert f"every {pace.keep_alive.seconds} s" in table["keep-alive of the control session"]
+    assert f"after {pace.frozen.seconds} s" in table["keep-alive of the control session"]
+    assert table["a standby scheduler tries for the owners' lock"] == f"every {pace.contend.seconds} s"
+    assert table["an answer of the database"].startswith(f"{connections.DEADLINE.seconds} s")
+    assert table["payload"] == f"{PAYLOAD_BYTES >> 10} KiB"
+    assert table["result"] == f"{results.LIMIT >> 10} KiB"
+    assert table["deadlines read at once"] == str(window.SIZE)
+    assert table["rows of a page"].startswith(str(listings.LONGEST_PAGE))
+    assert table["grace between TERM and KILL"] == f"{spec.stop_grace.seconds} s"
+    assert table["longest runtime"] == "1 h"
+    assert spec.max_runtime is not None
+    assert spec.max_runtime.total_seconds() == 3600
+    assert table["variables inherited"] == f"`{' '.join(spec.allow)}`"
+
+
+def texts() -> Iterator[str]:
+    """Every text in the sources that could be a reason."""
+    for path in [*SOURCES.glob("scheduler/wakeful/*.py"), *SOURCES.glob("plugins/wakeful_plugins/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and REASON.fullmatch(node.value):
+                yield node.value
+    for path in SOURCES.glob("scheduler/wakeful/sql/migrations/*.sql"):
+        yield from (
+            match[0].strip("'") for match in re.finditer(rf"'{REASON.pattern}'", path.read_text(encoding="utf-8"))
+        )
+
+
+def test_every_reason_is_explained() -> None:
+    observations = {"wake.linked", "wake.parked"}
+    blocks = {f"{aggregate}.{name}" for aggregate in store.AGGREGATES for name in store.blocks(aggregate)}
+    missing = set(texts()) - set(re.findall(r"`([a-z]+\.[a-z_]+)`", PAGE)) - observations - blocks
+    assert missing == set()
+
+
+def test_every_end_and_every_grade_is_explained() -> None:
+    for word in [*EndClass, *Grade]:
+        assert f"`{word.value}`" in PAGE, word
