@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
@@ -38,6 +39,8 @@ class Coordination:
     def __init__(self, root: Root, *, keep: int) -> None:
         self.root = root
         self._session = Session(root)
+        self._numbering = threading.Lock()
+        self._last = 0
         self.leases = Leases(root, lambda instance: self.authority.resolve(instance), keep=keep)
         self.generations = Generations(root, self.leases)
         self.outbox = Outbox(root, self.leases)
@@ -109,8 +112,11 @@ class Coordination:
         return self.leases.hold(*instances, timeout=timeout)
 
     def new_txid(self) -> str:
-        """Return a fresh transaction or event id; ids of one host ascend with its clock (milliseconds)."""
-        return f"{int(self.root.now().timestamp() * 1000):012x}{self.root.new_id()[:20]}"
+        """Return a fresh transaction or event id; those of one process ascend, those of several follow the clock."""
+        with self._numbering:
+            # Microseconds, or one more than the last where the clock has not moved or has gone back.
+            self._last = max(self._last + 1, int(self.root.now().timestamp() * 1_000_000))
+            return f"{self._last:014x}{self.root.new_id()[:18]}"
 
     def transaction(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wakeful_coordination import layout, publish, record
 from wakeful_coordination.authority import Authority, Committed
-from wakeful_coordination.errors import CoordinationError, InvalidRecord, LeaseBusy
+from wakeful_coordination.errors import CoordinationError, InvalidRecord, LeaseBusy, UnsafePath
 from wakeful_coordination.outbox import Outbox
 from wakeful_coordination.root import Root
 from wakeful_coordination.session import Dead, liveness
@@ -72,6 +72,9 @@ class Recovery:
         root.usable()
         with root.explained(_LOCK):
             fd = root.open_lock(_LOCK, root.fd)
+        if (found := root.files.status(fd)).kind != "file":
+            root.close_lock(fd)
+            raise UnsafePath(f"{root.path}/{_LOCK} is a {found.kind}", hint="move it away")
         if not root.files.try_lock(fd) and not Waiter(root, fd).grant(self._patience):
             raise LeaseBusy(f"{root.path}/{_LOCK} is held: another process recovers this root", hint="try again")
         try:

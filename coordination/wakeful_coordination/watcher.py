@@ -89,12 +89,16 @@ class Watcher:
             def on_any_event(self, event: FileSystemEvent) -> None:
                 rung.set()
 
-        observer = InotifyObserver()
         self._overflow = _Overflow(self._overflowed)
+        observer = None
         try:
+            # The limit of instances is met by making one, the limit of watches by starting it.
+            observer = InotifyObserver()
             observer.schedule(Handler(), f"{self._root.path}/doorbell", recursive=False)
             observer.start()
         except OSError as error:
+            if observer is not None:
+                observer.stop()
             self._tell(
                 "blind",
                 f"the doorbell cannot be watched ({error.strerror}): looking every {self._blind_rescan:g} s instead",
