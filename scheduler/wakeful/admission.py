@@ -19,11 +19,12 @@ from psycopg import Connection
 
 from wakeful import backoff, store
 from wakeful.decisions import decide
-from wakeful.errors import PluginError
 from wakeful.gates import Ledger
-from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, Verdict, park
+from wakeful.judges import Judges
+from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, park
 from wakeful.owners import GateCheck, Owner
 from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
+from wakeful.results import storable
 
 PASS = 100
 
@@ -81,8 +82,7 @@ class Admission:
         crash: Crash = _no_crash,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._judges: dict[str, Owner] = {kind: owner for owner in owners for kind in owner.kinds}
-        self._gates = tuple(gates)
+        self._judges = Judges(owners, gates)
         self._crash = crash
         self._draw = draw
 
@@ -123,8 +123,8 @@ class Admission:
                 locked = {row.id for row in locking}
                 facts, limits = reading()
             mine = [fact for fact in facts if fact.id in locked]
-            verdicts = self._verdicts(mine, signalled)
-            further = self._further(conn, mine)
+            verdicts = self._judges.verdicts(mine)
+            further = self._judges.refusals(conn, mine)
             ledger = Ledger(limits)
             outcomes = decide(mine, verdicts, ledger, further, signalled)
             if any(isinstance(outcomes[fact.id], Admit) and ledger.limited(fact) for fact in mine):
@@ -165,33 +165,6 @@ class Admission:
 
         return limits
 
-    def _verdicts(self, facts: Sequence[Fact], signalled: frozenset[UUID]) -> dict[UUID, Verdict]:
-        by_kind: dict[str, list[Fact]] = {}
-        for fact in facts:
-            by_kind.setdefault(fact.kind, []).append(fact)
-        verdicts: dict[UUID, Verdict] = {}
-        for kind, batch in by_kind.items():
-            owner = self._judges.get(kind)
-            if owner is None:
-                continue
-            answers = owner.judge(batch)
-            if len(answers) != len(batch):
-                raise PluginError(
-                    f"owner {owner.name} answered {len(answers)} verdicts for {len(batch)} facts",
-                    hint="judge() returns one verdict per fact, in order",
-                )
-            verdicts.update((fact.id, answer) for fact, answer in zip(batch, answers, strict=True))
-        return verdicts
-
-    def _further(self, conn: Connection[Any], facts: Sequence[Fact]) -> dict[UUID, Refusal]:
-        refusals: dict[UUID, Refusal] = {}
-        for gate in self._gates:
-            asked = [fact for fact in facts if fact.id not in refusals]
-            for fact, refusal in zip(asked, gate.judge(conn, asked), strict=True):
-                if refusal is not None:
-                    refusals[fact.id] = refusal
-        return refusals
-
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _write(
@@ -214,8 +187,9 @@ class Admission:
                 columns = [(i, o.state, o.reason, o.message, o.into) for i, o in ends.items()]
                 names = ("wakes", "states", "reasons", "messages", "into")
                 store.run(conn, "admission.end", {"company": company, **_columns(names, columns)})
-            for project in _projects_to_check(facts, outcomes, ledger):
-                store.run(conn, "admission.check_project_budget", {"company": company, "project": project})
+            projects = _projects_to_check(facts, outcomes, ledger)
+            if projects:
+                store.run(conn, "admission.check_project_budgets", {"company": company, "projects": projects})
             if runs:
                 store.run(conn, "admission.announce", {"company": company})
         return runs
@@ -255,10 +229,11 @@ class Admission:
             with conn.pipeline():
                 facts, limits = self._read(conn, {"company": company, "ids": ids})()
             everyone = frozenset(ids)
-            verdicts = self._verdicts(facts, everyone)
+            verdicts = self._judges.verdicts(facts)
+            further = self._judges.refusals(conn, facts)
             outcomes = {
                 # Each against the limits as they stand: what a pass would admit first is no reason to wait.
-                fact.id: decide([fact], verdicts, Ledger(limits), self._further(conn, [fact]), everyone)[fact.id]
+                fact.id: decide([fact], verdicts, Ledger(limits), further, everyone)[fact.id]
                 for fact in facts
             }
         return frozenset(i for i, outcome in outcomes.items() if not _same_gate(parked[i], outcome))
@@ -267,7 +242,7 @@ class Admission:
         key = {"company": company, "id": wake}
         row = store.run(conn, "admission.failures", key).fetchone()
         pause = backoff.delay(row.failures if row else 0, self._draw)
-        text = f"{type(error).__name__}: {error}"[:2000]
+        text = storable(f"{type(error).__name__}: {error}")[:2000]
         done = store.run(conn, "admission.set_aside", key | {"error": text, "delay": pause}).fetchone()
         return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
 
@@ -294,7 +269,7 @@ def _same_gate(parked: Park, outcome: Outcome) -> bool:
 
 
 def _projects_to_check(facts: Sequence[Fact], outcomes: Mapping[UUID, Outcome], ledger: Ledger) -> list[str]:
-    """Return the projects whose pause no longer tells the truth about their budget, ascending."""
+    """Return the projects whose pause no longer tells the truth about their budget."""
     wrong = set()
     for fact in facts:
         policy = ledger.policy(f"project:{fact.project}") if fact.project else None
@@ -306,4 +281,4 @@ def _projects_to_check(facts: Sequence[Fact], outcomes: Mapping[UUID, Outcome], 
             and ((gone and unpaused) or (not gone and fact.project_pause_reason == "budget"))
         ):
             wrong.add(fact.project)
-    return sorted(wrong)
+    return list(wrong)

@@ -190,9 +190,10 @@ RETURNING w.due_at
 -- How often a receipt has been set aside in a row.
 SELECT w.failures FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s
 
--- name: check_project_budget
--- The project-budget rule: last in the lock order.
-SELECT wakeful.check_project_budget(%(company)s, %(project)s)
+-- name: check_project_budgets
+-- The project-budget rule: last in the lock order, projects ascending by the order that all others lock them in.
+SELECT wakeful.check_project_budget(%(company)s, p.project)
+FROM (SELECT u.project FROM unnest(%(projects)s::text[]) AS u (project) ORDER BY 'project:' || u.project OFFSET 0) AS p
 
 -- name: announce
 -- Queued runs reach the dispatchers with the commit.

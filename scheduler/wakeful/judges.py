@@ -1,0 +1,97 @@
+"""Who judges a pass beside the core's gates: kinds' plugins and hosts' own gates, held to their contracts.
+
+A plugin that raises, exits or answers nonsense spoils the pass with an ordinary error, so that the pass is halved
+until the receipt at fault is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from psycopg import Connection
+
+from wakeful.errors import PluginError
+from wakeful.outcomes import End, Proceed, Refusal, Verdict, Wait
+from wakeful.owners import GateCheck, Owner
+from wakeful.receipts import Fact
+
+A = TypeVar("A")
+
+# How a deferred receipt may end without a run; linking is the admission's alone.
+ENDS = frozenset({"coalesced", "retired", "settled", "cancelled", "failed"})
+
+
+class Judges:
+    """The loaded plugins as judges.
+
+    Arguments:
+        owners: each kind is judged by the one that lists it.
+        gates: hosts' own gates, in their order.
+    """
+
+    def __init__(self, owners: Iterable[Owner], gates: Sequence[GateCheck] = ()) -> None:
+        self._judges: dict[str, Owner] = {kind: owner for owner in owners for kind in owner.kinds}
+        self._gates = tuple(gates)
+
+    def verdicts(self, facts: Sequence[Fact]) -> dict[UUID, Verdict]:
+        """Return the verdict on each receipt whose kind has a judge.
+
+        Raises:
+            PluginError: a plugin broke its contract.
+        """
+        by_kind: dict[str, list[Fact]] = {}
+        for fact in facts:
+            by_kind.setdefault(fact.kind, []).append(fact)
+        verdicts: dict[UUID, Verdict] = {}
+        for kind, batch in by_kind.items():
+            owner = self._judges.get(kind)
+            if owner is not None:
+                name = f"owner {owner.name}"
+                answers = _asked(name, batch, lambda owner=owner, batch=batch: owner.judge(batch))  # type: ignore[misc]  # mypy cannot infer such a lambda
+                for fact, answer in zip(batch, answers, strict=True):
+                    verdicts[fact.id] = _verdict(name, answer)
+        return verdicts
+
+    def refusals(self, conn: Connection[Any], facts: Sequence[Fact]) -> dict[UUID, Refusal]:
+        """Return the first refusal of a host's own gate for each receipt that one refuses.
+
+        Raises:
+            PluginError: a gate broke its contract.
+        """
+        refusals: dict[UUID, Refusal] = {}
+        for gate in self._gates:
+            asked = [fact for fact in facts if fact.id not in refusals]
+            if not asked:
+                break
+            name = f"gate {gate.kind}"
+            answers = _asked(name, asked, lambda gate=gate, asked=asked: gate.judge(conn, asked))  # type: ignore[misc]  # mypy cannot infer such a lambda
+            for fact, answer in zip(asked, answers, strict=True):
+                if isinstance(answer, Refusal):
+                    refusals[fact.id] = answer
+                elif answer is not None:
+                    raise PluginError(f"{name} answered {answer!r:.100}, which is no refusal")
+        return refusals
+
+
+def _asked(name: str, facts: Sequence[Fact], ask: Callable[[], Sequence[A]]) -> Sequence[A]:
+    try:
+        answers = ask()
+    except (SystemExit, GeneratorExit) as error:
+        raise PluginError(f"{name} raised {type(error).__name__}", hint="a plugin may not end its host") from error
+    if not isinstance(answers, Sequence) or len(answers) != len(facts):
+        count = len(answers) if isinstance(answers, Sequence) else type(answers).__name__
+        raise PluginError(
+            f"{name} answered {count} verdicts for {len(facts)} facts",
+            hint="judge() returns a sequence with one answer per fact, in order",
+        )
+    return answers
+
+
+def _verdict(name: str, answer: object) -> Verdict:
+    if isinstance(answer, End) and answer.state not in ENDS:
+        raise PluginError(f"{name} ends a receipt as {answer.state!r:.100}", hint=f"one of {', '.join(sorted(ENDS))}")
+    if not isinstance(answer, (Proceed, Wait, End)):
+        raise PluginError(f"{name} answered {answer!r:.100}, which is no verdict")
+    return answer
