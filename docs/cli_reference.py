@@ -37,6 +37,7 @@ add commands: one that is not listed here is looked for among the plugins.
 - **JSON.** Every command takes `--json`: one object, for lists `{"rows": [...], "after": ...}`. Errors are
   `{"error", "code", "message", "hint"}` on standard error.
 - **Errors.** One line: the cause, the remedy, the exit code. `--debug` adds the trace.
+
 | exit code | meaning |
 |---|---|
 | 0 | done |

@@ -104,9 +104,9 @@ def test_a_login_without_the_role_fails(cli: CommandLine, database: Database) ->
 def test_a_login_that_row_security_does_not_bind_is_a_warning(cli: CommandLine, database: Database) -> None:
     with psycopg.connect(database.admin_dsn) as admin:
         row = admin.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
-    if row is None or not row[0]:
-        pytest.skip("needs a superuser's login")
-    assert checks(cli, WAKEFUL_DSN=database.admin_dsn)["login"]["verdict"] == "warning"
+    assert row is not None
+    expected = "warning" if row[0] else "ok"  # a server named by a DSN may lend no superuser
+    assert checks(cli, WAKEFUL_DSN=database.admin_dsn)["login"]["verdict"] == expected
 
 
 def test_unforced_row_security_fails(cli: CommandLine, conn: Conn) -> None:
