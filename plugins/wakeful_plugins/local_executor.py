@@ -44,7 +44,7 @@ class LocalExecutor:
         poll: how often a runner looks for a stop request it was not told of.
         drain: how long a runner, or ``examine``, waits for the kernel to end what was killed.
         patience: how long, beside the stop grace, ``examine`` waits for the holder of a run's lock to show itself.
-        output_cap: bytes kept of each output.
+        output_cap: bytes kept of each output; 0 means all.
         environ: where allow-listed variables come from; None means this process's own environment.
         python: the interpreter that runs the runner.
         crash: called at each ``CrashPoint``; for tests.
@@ -160,8 +160,9 @@ class LocalExecutor:
                 f"no files of run {key.run} are on this host", hint="its output lies on the host that ran it"
             )
         try:
-            if not files.has("exit.json"):  # what is over the cap will be cut, and something else stand there
-                limit = max(0, min(limit, self._settings.output_cap - offset))
+            cap = self._settings.output_cap
+            if cap and not files.has("exit.json"):  # what is over the cap will be cut, and something else stand there
+                limit = max(0, min(limit, cap - offset))
             with open(files.open(stream, os.O_RDONLY), "rb", buffering=0) as file:
                 return os.pread(file.fileno(), max(0, min(limit, os.fstat(file.fileno()).st_size - offset)), offset)
         except FileNotFoundError:

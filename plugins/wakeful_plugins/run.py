@@ -128,7 +128,7 @@ class Run:
         """See how the output grew; return the seconds until the next look, fewer where it nears its cap."""
         change = sum([output.look() for output in self.outputs])
         limit = SLOW if self.kill_at else self.orders.poll
-        self.pause = min(2 * self.pause, limit)
+        self.pause = min(2 * self.pause, limit) if self.orders.output_cap else limit
         if change:
             self.grown = now
             if self.orders.output_cap:

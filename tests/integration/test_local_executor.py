@@ -70,6 +70,20 @@ def lives(pid: int) -> bool:
         return False
 
 
+def carriers(key: RunKey) -> list[int]:
+    """Return who carries a run's cookie, by a search of the test's own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if f"WAKEFUL_RUN={key.cookie}".encode() in environment:
+                found.append(int(entry.name))
+    return found
+
+
 class Site:
     """One data root, with the executors and hosts that use it."""
 
@@ -131,6 +145,9 @@ class Site:
                 wait_until(lambda key=key: not isinstance(last.examine(key), Running | Pending))
         for executor in self.executors:
             executor.close()
+        for key in self.keys:  # nothing, unless a test has failed
+            for pid in carriers(key):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -368,6 +385,21 @@ def test_logs_resume_by_byte_offset(site: Site) -> None:
             executor.logs(key, stream, begin, limit)
 
 
+def test_logs_stop_at_the_cap_while_the_file_is_over_it(site: Site, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    executor, key = site.executor(output_cap=10), site.key()
+    executor.submit(spec_of("sh", "-c", f"echo up; read x < {tmp_path / 'fifo'}; seq 1 99; read x"), key)
+    site.line(key)
+    runner = site.runner(key)
+    os.kill(runner, signal.SIGSTOP)  # it will not cut the file for now
+    with open(tmp_path / "fifo", "w") as fifo:
+        fifo.write("go\n")
+    wait_until(lambda: (site.path(key) / "stdout").stat().st_size > 200)
+    assert executor.logs(key, "stdout", 0, 100) == b"up\n1\n2\n3\n4"[:10]
+    assert executor.logs(key, "stdout", 20, 100) == b""
+    os.kill(runner, signal.SIGCONT)
+
+
 def test_a_run_without_output_yet_has_empty_logs(site: Site) -> None:
     executor, key = site.executor(), site.key()
     executor.stop(key, GRACE)
@@ -445,8 +477,8 @@ def test_stop_of_a_tree_that_ignores_it(site: Site) -> None:
     assert not lives(grandchild)
 
 
-def test_stop_by_another_process_reaches_the_runner(site: Site) -> None:
-    executor, key = site.executor(), site.key()
+def test_stop_by_another_executor_reaches_the_runner_at_once(site: Site) -> None:
+    executor, key = site.executor(output_cap=0), site.key()
     news = News(executor)
     executor.submit(spec_of(*FOREVER), key)
     site.line(key)
@@ -607,20 +639,6 @@ def test_killed_after_the_spawn(site: Site, place: CrashPoint) -> None:
         assert not (site.path(key) / "started").exists()
 
 
-def carriers(key: RunKey) -> list[int]:
-    """Return who carries a run's cookie, by a search of the test's own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"WAKEFUL_RUN={key.cookie}".encode() in environment:
-                found.append(int(entry.name))
-    return found
-
-
 def test_killed_while_an_exit_record_is_read(site: Site) -> None:
     key = site.key()
     crash(site, CrashPoint.EXIT_RECORD, key, ("sh", "-c", "exit 9"))
@@ -669,6 +687,17 @@ def test_the_exit_of_a_run_that_ended_without_a_scheduler(site: Site, tmp_path: 
     executor = site.executor()
     assert executor.examine(key).report.exit_code == 7
     assert executor.poll([key]) == [executor.examine(key)]
+
+
+def test_who_only_looks_sees_whether_the_runner_lives(site: Site) -> None:
+    executor, key = site.executor(), site.key()
+    executor.submit(spec_of(*FOREVER), key)
+    site.line(key)
+    other = site.executor()
+    assert isinstance(other.poll([key])[0], Running)
+    os.kill(site.runner(key), signal.SIGKILL)
+    wait_until(lambda: not lives(site.runner(key)))
+    assert isinstance(other.poll([key])[0], Uncertain)
 
 
 # -- a killed runner
@@ -771,6 +800,19 @@ def test_survivors_that_cannot_be_killed_are_uncertain(site: Site) -> None:
     assert line.startswith("Uncertain(reason='cannot end processes ")
     assert str(survivor) in line
     os.kill(survivor, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        child("stubborn_tree", "stay", "quiet"),  # known by its cookie alone
+        ("sh", "-c", "echo up; env -i sleep 1000 </dev/null >/dev/null 2>&1 & wait"),  # by its parent alone
+    ],
+)
+def test_survivors_that_closed_their_output(site: Site, command: tuple[str, ...]) -> None:
+    executor, key, news = killed(site, *command)
+    news.wait(key, Uncertain)
+    assert executor.examine(key) == Vanished(Grade.CONTAINED, survivors_killed=2)
 
 
 @pytest.mark.parametrize(
@@ -941,7 +983,7 @@ def test_a_full_disk_is_one_clear_error(site: Site, tmp_path: Path) -> None:
         assert "room" in caught.value.hint
     finally:
         executor.close()
-        subprocess.run(["umount", str(site.data)], check=True)
+        subprocess.run(["umount", "--lazy", str(site.data)], check=True)
 
 
 # -- the watch
@@ -969,12 +1011,14 @@ def test_without_pidfds_locks_are_looked_at(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
     first, second, key = site.executor(poll=GRACE / 10), site.executor(poll=GRACE / 10), site.key()
-    mine, theirs = News(first), News(second)
+    mine, told = News(first), threading.Event()
     first.submit(spec_of(*FOREVER), key)
     site.line(key)
     assert isinstance(second.examine(key), Running)
+    second.attach(told.set)
     first.stop(key, GRACE)
-    assert mine.wait(key, Ended) == theirs.wait(key, Ended)
+    assert told.wait(20)
+    assert mine.wait(key, Ended) == second.poll([key])[0]
 
 
 def test_no_zombie_and_no_descriptor_is_left(site: Site) -> None:
