@@ -18,6 +18,7 @@ import psycopg
 from psycopg import Connection
 
 from wakeful import backoff, store
+from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
 from wakeful.gates import Ledger
 from wakeful.judges import Judges
@@ -27,12 +28,6 @@ from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 from wakeful.results import storable
 
 PASS = 100
-
-Crash = Callable[[str], None]
-
-
-def _no_crash(point: str) -> None:
-    """The production crash hook: nothing happens at a crash point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ class Admission:
     Arguments:
         owners: every loaded owner; each kind is judged by the one that lists it.
         gates: hosts' own gates.
-        crash: called with the name of each crash point; production does nothing there.
+        crash: called at each ``CrashPoint``.
         draw: randomness for backoff, a number in [0, 1).
     """
 
@@ -79,7 +74,7 @@ class Admission:
         owners: Iterable[Owner],
         gates: Sequence[GateCheck] = (),
         *,
-        crash: Crash = _no_crash,
+        crash: Crash = no_crash,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._judges = Judges(owners, gates)
@@ -134,8 +129,8 @@ class Admission:
                     ledger = Ledger(limiting())
                 outcomes = decide(mine, verdicts, ledger, further, signalled)
             runs = self._write(conn, company, mine, outcomes, ledger)
-            self._crash("admission_before_commit")
-        self._crash("admission_after_commit")
+            self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
+        self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
         busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
         return PassResult(outcomes, runs, busy, self._look_again(conn, company, parked))

@@ -16,12 +16,14 @@ from uuid import UUID
 from psycopg import Connection
 
 from wakeful import gates, store, terminals
+from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.outcomes import Refusal
 from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 from wakeful.results import Conclusion
 
 Gate = tuple[str, str]
+PAGE = 100  # waiting runs that one pass judges, however few it may start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class Claims:
         waiting: runs that wait, with the gate's own clock where it has one.
         reopened: gates that opened between judgement and commit; they are looked at again now.
         ended: runs that ended here.
-        full: the pass took as many as it was allowed; there may be more.
+        full: the pass looked at as many as it was allowed; there may be more.
+        left: somebody else held rows that could have been claimed; they are to be looked at again in a moment.
+        halted: a setting forbids claims; nothing was done.
     """
 
     started: tuple[RunKey, ...] = ()
@@ -52,22 +56,26 @@ class Claims:
     reopened: frozenset[Gate] = frozenset()
     ended: tuple[terminals.Ending, ...] = ()
     full: bool = False
+    left: bool = False
+    halted: bool = False
 
 
-def claim(
-    conn: Connection[Any], company: str, who: Claimant, *, limit: int, gate: Gate | None, crash: terminals.Crash
-) -> Claims:
+def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gate: Gate | None, crash: Crash) -> Claims:
     """Claim up to ``limit`` runs of a company: unhindered ones, or those that wait on one signalled gate.
 
     Arguments:
         conn: an autocommit work connection at READ COMMITTED, outside a transaction.
         gate: the signalled gate, or None for runs that wait on nothing.
-        crash: the named crash points ``claim_before_commit`` and ``claim_after_commit``.
+        crash: called at ``CrashPoint.CLAIM_BEFORE_COMMIT`` and ``CLAIM_AFTER_COMMIT``.
     """
+    # Behind one gate a run may still wait while another no longer does, so more are judged than may be started.
+    look = limit if gate is None else max(limit, PAGE)
     with conn.transaction():
-        ids = _lock(conn, company, who, limit, gate)
+        ids, left = _lock(conn, company, who, look, gate)
         if not ids:
-            return Claims()
+            return Claims(left=left)
+        if store.run(conn, "settings.halted").fetchall()[0].halted:
+            return Claims(halted=True)
         key = {"company": company, "ids": ids}
         with conn.pipeline():
             store.run(conn, "dispatch.lock_issues", key)
@@ -76,37 +84,44 @@ def claim(
         go: list[Fact] = []
         wait: dict[UUID, Refusal] = {}
         end: list[terminals.Ending] = []
+        exhausted: list[Fact] = []
         for fact in facts:
             refusal = gates.judge(fact, gates.Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
             if refusal is None and fact.failures >= attempts[fact.agent]:
-                end.append(_exhausted(company, fact, attempts[fact.agent]))
+                exhausted.append(fact)
             elif refusal is None:
                 go.append(fact)
             elif refusal.final:
                 end.append(_hopeless(company, fact, refusal))
             else:
                 wait[fact.id] = refusal
-        started = _write(conn, company, who, go, wait)
+        end += _exhausted(conn, company, exhausted, attempts)
+        started = _write(conn, company, who, go[:limit], wait)
         terminals.write_ends(conn, company, end)
-        crash("claim_before_commit")
-    crash("claim_after_commit")
+        crash(CrashPoint.CLAIM_BEFORE_COMMIT)
+    crash(CrashPoint.CLAIM_AFTER_COMMIT)
     reopened = _look_again(conn, company, wait)
-    return Claims(started, wait, reopened, tuple(end), full=len(ids) >= limit)
+    return Claims(started, wait, reopened, tuple(end), full=len(ids) >= look or len(go) > limit, left=left)
 
 
-def _lock(conn: Connection[Any], company: str, who: Claimant, limit: int, gate: Gate | None) -> list[UUID]:
+def _lock(conn: Connection[Any], company: str, who: Claimant, limit: int, gate: Gate | None) -> tuple[list[UUID], bool]:
+    """Return the runs that are locked now, and whether others were left out because somebody holds them."""
     parameters: dict[str, Any] = {
         "company": company,
         "host": who.host,
         "labels": list(who.labels),
         "executors": list(who.executors),
         "limit": limit,
+        "gate": gate[0] if gate else None,
+        "key": gate[1] if gate else None,
     }
-    block = "dispatch.lock_claimable"
-    if gate is not None:
-        block = "dispatch.lock_waiting"
-        parameters |= {"gate": gate[0], "key": gate[1]}
-    return [row.id for row in store.run(conn, block, parameters)]
+    block = "dispatch.lock_claimable" if gate is None else "dispatch.lock_waiting"
+    ids = [row.id for row in store.run(conn, block, parameters)]
+    if len(ids) >= limit:
+        return ids, False
+    # Whoever holds them may roll back or die, and nobody would tell.
+    left = store.run(conn, "dispatch.left_behind", parameters | {"ids": ids}).fetchall()[0].yes
+    return ids, bool(left)
 
 
 _Reading = tuple[list[Fact], Limits, dict[UUID, dict[str, Decimal]], dict[str, int]]
@@ -141,7 +156,7 @@ def _write(
         parameters = {"company": company, "host": who.host, "claimer": who.claimer, "lease": who.lease, "ids": ids}
         rows = {row.id: row for row in store.run(conn, "dispatch.claim", parameters)}
         started = tuple(RunKey(company, i, rows[i].generation) for i in ids if i in rows)
-        store.run(conn, "dispatch.announce_claims", {"host": who.host, "lease": who.lease})
+        store.run(conn, "dispatch.announce_claims", parameters)
     if wait:
         names = ("runs", "gates", "keys", "reasons", "messages", "opens_on", "reopens_at")
         waits = [(i, r.gate, r.key, r.reason, r.message, r.opens_on, r.reopens_at) for i, r in wait.items()]
@@ -177,10 +192,19 @@ def next_opening(waiting: Mapping[UUID, Refusal]) -> dict[Gate, datetime]:
     return moments
 
 
-def _exhausted(company: str, fact: Fact, limit: int) -> terminals.Ending:
-    message = f"its host or its process died under each of {limit} attempts"
-    conclusion = Conclusion("failed", EndClass.KILLED, "run.attempts", message=message)
-    return terminals.Ending(RunKey(company, fact.id, fact.version), conclusion, grade=Grade.CONTAINED)
+def _exhausted(
+    conn: Connection[Any], company: str, facts: Sequence[Fact], limits: Mapping[str, int]
+) -> list[terminals.Ending]:
+    if not facts:
+        return []
+    rows = store.run(conn, "dispatch.last_errors", {"company": company, "ids": [fact.id for fact in facts]})
+    errors = {row.id: row.error for row in rows}
+    endings = []
+    for fact in facts:
+        message = f"none of its {limits[fact.agent]} attempts came to an end of its own"
+        conclusion = Conclusion("failed", EndClass.KILLED, "run.attempts", message=message, error=errors[fact.id])
+        endings.append(terminals.Ending(RunKey(company, fact.id, fact.version), conclusion, grade=Grade.CONTAINED))
+    return endings
 
 
 def _hopeless(company: str, fact: Fact, refusal: Refusal) -> terminals.Ending:

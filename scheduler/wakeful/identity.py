@@ -1,16 +1,18 @@
 """Who a scheduler is: its host, its data directory and itself, each provable by the kernel.
 
-A claimed run names its claimer as ``<data id>/<scheduler id>``. The data id tells whether the run's files can
-be reached from here; the scheduler id names a lock file that lives exactly as long as its process. So a
-successor under the same host name adopts what a dead process left at once, and never what a living one works on.
+A claimed run names its claimer as ``<data id>/<scheduler id>``. The data id, of one directory on one machine,
+tells whether the run's files can be reached from here; the scheduler id names a lock file that lives exactly as
+long as its process. So a successor adopts what a dead process left at once, and never what a living one works on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import uuid
+import weakref
 from pathlib import Path
 
 from wakeful.errors import WakefulError
@@ -34,7 +36,7 @@ class Identity:
         self._directory = data / "schedulers"
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.data_id = _data_id(self._directory / "data-id")
+            self.data_id = _data_id(self._directory / "data-id") + _machine_mark()
             self.id = uuid.uuid4().hex
             self._lock = LockFile(self._directory / f"{self.id}.lock")
         except OSError as error:
@@ -43,6 +45,10 @@ class Identity:
                 hint="choose another one with --data or WAKEFUL_DATA",
             ) from error
         self._lock.take(shared=False)
+        self._process = os.getpid()
+        # A forked child inherits the lock; if it kept it, this scheduler would seem to live as long as the child does.
+        mine = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _let_go(mine))
 
     @property
     def claimer(self) -> str:
@@ -59,7 +65,7 @@ class Identity:
         Only to be asked of claims that this data directory reaches.
         """
         name = claimer.partition("/")[2]
-        if name == self.id:
+        if name == self.id or not name.isalnum():
             return False
         path = self._directory / f"{name}.lock"
         if not path.exists():
@@ -71,10 +77,24 @@ class Identity:
         return True
 
     def close(self) -> None:
-        """Let the lock go; claims of this scheduler may be adopted from now on."""
+        """Let the lock go; claims of this scheduler may be adopted from now on. Nothing in a forked child."""
         self._lock.close()
+        if self._process != os.getpid():
+            return
         with contextlib.suppress(FileNotFoundError):
             (self._directory / f"{self.id}.lock").unlink()
+
+
+def _let_go(identity: weakref.ref[Identity]) -> None:
+    found = identity()
+    if found is not None:
+        found.close()
+
+
+def _machine_mark() -> str:
+    """Tell copies and mounts of one directory on several machines apart, where machines have ids."""
+    known = _machine_id()
+    return "" if known is None else "-" + hashlib.sha256(known.encode()).hexdigest()[:12]
 
 
 def _data_id(path: Path) -> str:
@@ -95,7 +115,11 @@ def _data_id(path: Path) -> str:
 
 
 def _machine() -> str:
+    return _machine_id() or platform.node()
+
+
+def _machine_id() -> str | None:
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         with contextlib.suppress(OSError):
-            return Path(path).read_text(encoding="ascii", errors="replace").strip()
-    return platform.node()
+            return Path(path).read_text(encoding="ascii", errors="replace").strip() or None
+    return None

@@ -1,87 +1,257 @@
-"""Who looks after claimed runs whose claimer is gone. Evidence and renewals decide, never age.
+"""Who looks after claimed runs whose claimer may be gone. Evidence and renewals decide, never age.
 
-The run's own host looks at the evidence first. Only where its files cannot be reached is a run declared
-uncertain, by the owner of its company and a margin later: its state stays, its generation is bumped so that
-late writes are refused, a recovery action is opened, and nothing replaces it before proof or a person's word.
+Whoever has the run's files looks at the evidence first. Only where they cannot be reached is a run declared
+uncertain, by an owner and a margin later: its state stays, its generation is bumped so that late writes are
+refused, a recovery action is opened, and nothing replaces it before proof or a person's word.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import shutil
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
 from wakeful import store
-from wakeful.executions import Executor, RunKey, Status, Uncertain
+from wakeful.clock import Clock
+from wakeful.connections import Session
+from wakeful.executions import Ended, RunKey
 from wakeful.identity import Identity
+from wakeful.retries import Retries, Timer
+from wakeful.timers import Timers
+from wakeful.watch import Watch
+
+if TYPE_CHECKING:
+    from wakeful.endings import Endings
+    from wakeful.starts import Starts
 
 log = logging.getLogger("wakeful.reaper")
 
+OVERTAKEN_GRACE = timedelta(seconds=10)
+SLACK = 1.0  # seconds by which a look at others' claims comes after their expiry
+
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
-    """A claimed run of this host whose claimer is proven dead.
+class Lease:
+    """How claims are kept alive; shorter in tests.
 
     Arguments:
-        key: the generation whose files are here.
-        row: the row's generation; one more than ``key`` where the run was declared uncertain.
+        length: a claim not renewed for this long makes others look at the evidence.
+        renewal: between renewals while children run; at most a third of ``length``.
+        margin: how much later than the host itself the owners of its companies look.
     """
 
-    key: RunKey
+    length: timedelta = timedelta(seconds=60)
+    renewal: timedelta = timedelta(seconds=20)
+    margin: timedelta = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claimed run whose files are in this data directory.
+
+    Arguments:
+        row: the row's generation.
+        files: the generation whose files are here: one less where the run was declared uncertain.
+        claimer: whose claim it is.
+        state: starting, running or stopping.
+    """
+
     row: RunKey
+    files: RunKey
+    claimer: str
     executor: str
-    started: bool
+    state: str
+    expired: bool
+
+    @property
+    def doubted(self) -> bool:
+        """Whether it was declared uncertain."""
+        return self.row != self.files
 
 
-def orphans(conn: Connection[Any], identity: Identity) -> list[Orphan]:
-    """Return this host's claimed runs whose files are here and whose claimer's process is proven dead."""
-    found = []
-    for row in store.run(conn, "recovery.mine", {"host": identity.host}).fetchall():
-        if row.claimed_by != identity.claimer and identity.reaches(row.claimed_by) and identity.is_dead(row.claimed_by):
-            key = RunKey(row.company, row.run, row.generation)
-            files = RunKey(row.company, row.run, row.generation - 1) if row.uncertain else key
-            found.append(Orphan(files, key, row.executor, row.state in ("running", "stopping")))
-    return found
+class Reaper:
+    """Adoption, stops, renewals and expiry, for the dispatcher's thread."""
+
+    def __init__(
+        self,
+        session: Session,
+        identity: Identity,
+        watch: Watch,
+        endings: Endings,
+        starts: Starts,
+        timers: Timers[Timer],
+        retries: Retries,
+        clock: Clock,
+        lease: Lease,
+    ) -> None:
+        self._session = session
+        self._identity = identity
+        self._watch = watch
+        self._endings = endings
+        self._starts = starts
+        self._timers = timers
+        self._retries = retries
+        self._clock = clock
+        self._lease = lease
+
+    # ── what is here ────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, *, everything: bool = True) -> None:
+        """Compare every claimed run whose files are here with what is remembered, and put right what differs.
+
+        Arguments:
+            everything: also compare this scheduler's own claims, of which a lost commit may have kept it ignorant.
+        """
+        with self._session.autocommit() as conn:
+            rows = store.run(conn, "recovery.mine", {"data": self._identity.data_id}).fetchall()
+        held = [_held(row) for row in rows]
+        orphans = []
+        for run in held:
+            if run.executor not in self._watch.executors:
+                log.warning("run %s needs executor %r, which is not loaded here", run.row.cookie, run.executor)
+            elif run.claimer == self._identity.claimer:
+                if everything:
+                    self._compare(run)
+            elif self._identity.is_dead(run.claimer):
+                orphans.append(run)
+            elif run.expired:
+                self._write_for(run)
+        for run in self._adopt(orphans):
+            log.info("adopted run %s", run.files.cookie)
+            self._take_over(run)
+        if everything:
+            self._stop_overtaken({run.files for run in held})
+
+    def _compare(self, run: Held) -> None:
+        """A claim of this very scheduler: known, doubted meanwhile, or made by a commit it never heard of."""
+        if run.doubted:
+            if not self._endings.doubts(run.files):
+                self._take_over(run)
+        elif run.files in self._watch or run.files in self._starts or run.files in self._endings:
+            return
+        elif run.state == "running":
+            self._take_over(run)
+        else:
+            self._starts.resume(run.files)
+
+    def _take_over(self, run: Held) -> None:
+        if run.doubted:
+            self._endings.doubt(run.files, run.row, run.executor)
+            return
+        self._watch.add(run.files, run.executor, started=run.state != "starting")
+        self._endings.examine(run.files, run.executor)
+
+    def _write_for(self, run: Held) -> None:
+        """Its claimer lives and does not renew: nothing is taken from it, but an end that is on disk is written."""
+        if run.doubted:
+            return
+        try:
+            status = self._watch.executors[run.executor].poll([run.files])[0]
+        except Exception as error:
+            log.warning("run %s cannot be looked at: %s", run.files.cookie, error)
+            return
+        if isinstance(status, Ended):
+            self._endings.tell(run.files, status)
+
+    def _adopt(self, orphans: Sequence[Held]) -> list[Held]:
+        """Put this scheduler's name on claims of the dead; another successor may have been quicker."""
+        if not orphans:
+            return []
+        columns = {
+            "companies": [run.row.company for run in orphans],
+            "runs": [run.row.run for run in orphans],
+            "generations": [run.row.generation for run in orphans],
+            "formers": [run.claimer for run in orphans],
+        }
+        mine = {"claimer": self._identity.claimer, "host": self._identity.host, "lease": self._seconds}
+        with self._session.autocommit() as conn:
+            rows = store.run(conn, "recovery.adopt", {**mine, **columns}).fetchall()
+        won = {RunKey(row.company, row.run, row.generation) for row in rows}
+        return [run for run in orphans if run.row in won]
+
+    def _stop_overtaken(self, current: set[RunKey]) -> None:
+        """What is watched and no longer this host's has lost its authority: nothing that it does can count."""
+        for key in self._watch.all():
+            if key not in current and key not in self._endings:
+                log.warning("run %s was overtaken; its processes are stopped", key.cookie)
+                self._stop(key, OVERTAKEN_GRACE)
+
+    # ── stops ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def stop_runs(self) -> None:
+        """Carry out the stop rows of what is watched here."""
+        with self._session.autocommit() as conn:
+            rows = store.run(conn, "recovery.stops", {"data": self._identity.data_id}).fetchall()
+        done = [self._stop(RunKey(row.company, row.run, row.generation), row.stop_grace) for row in rows]
+        if all(done):
+            self._retries.succeeded(("stops",))
+        else:
+            self._retries.failed(("stops",))
+
+    def _stop(self, key: RunKey, grace: timedelta) -> bool:
+        executor = self._watch.executor(key)
+        try:
+            if executor is not None:
+                executor.stop(key, grace)
+        except Exception as error:
+            log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
+            return False
+        return True
+
+    # ── renewals ────────────────────────────────────────────────────────────────────────────────────────
+
+    def renew_later(self) -> None:
+        """Set the time of the next renewal, if there is anything to renew."""
+        if len(self._watch) or len(self._starts):
+            self._timers.set_earlier(("renew",), self._clock.monotonic() + self._lease.renewal.total_seconds())
+
+    def renew(self) -> None:
+        """Renew this scheduler's claims in one statement."""
+        if len(self._watch) or len(self._starts):
+            mine = {"host": self._identity.host, "claimer": self._identity.claimer, "lease": self._seconds}
+            with self._session.autocommit() as conn:
+                store.run(conn, "recovery.renew", mine)
+
+    def expire(self, *, owner: bool) -> None:
+        """Look after claims of others: those whose files are here at their expiry, the rest, as owner, later."""
+        margin = self._lease.margin.total_seconds()
+        here = {"data": self._identity.data_id, "margin": margin}
+        with self._session.autocommit() as conn:
+            if owner:
+                for row in store.run(conn, "recovery.expired_elsewhere", here).fetchall():
+                    key = RunKey(row.company, row.run, row.generation)
+                    reason = f"host {row.host} has not renewed it since {row.renew_by:%Y-%m-%d %H:%M:%S %Z}"
+                    declare_uncertain(conn, key, reason, overdue=margin)
+            others = {"claimer": self._identity.claimer, "lease": self._seconds, "everywhere": owner}
+            seconds = store.run(conn, "recovery.next_look", {**here, **others}).fetchall()[0].seconds
+        if seconds is None:
+            self._timers.discard(("expiry",))
+        else:
+            self._timers.set(("expiry",), self._clock.monotonic() + seconds + SLACK)
+
+    @property
+    def _seconds(self) -> float:
+        return self._lease.length.total_seconds()
 
 
-def adopt(conn: Connection[Any], identity: Identity, lease: timedelta, adopted: Sequence[Orphan]) -> None:
-    """Renew the adopted runs under this scheduler's name."""
-    if not adopted:
-        return
-    columns = {
-        "companies": [o.key.company for o in adopted],
-        "runs": [o.row.run for o in adopted],
-        "generations": [o.row.generation for o in adopted],
-    }
-    store.run(conn, "recovery.adopt", {"claimer": identity.claimer, "lease": lease.total_seconds(), **columns})
+def declare_uncertain(conn: Connection[Any], key: RunKey, reason: str, *, overdue: float | None) -> bool:
+    """Declare a run uncertain; False if it has ended, was overtaken, or is uncertain already.
 
-
-def declare_uncertain(conn: Connection[Any], host: str, margin: timedelta) -> None:
-    """Declare other hosts' runs uncertain whose renewal is overdue by more than the margin."""
-    parameters = {"host": host, "margin": margin.total_seconds()}
-    for row in store.run(conn, "recovery.expired_elsewhere", parameters).fetchall():
-        reason = f"host {row.host} has not renewed it since {row.renew_by:%Y-%m-%d %H:%M:%S} UTC"
-        store.run(
-            conn,
-            "recovery.declare_uncertain",
-            {"company": row.company, "run": row.run, "generation": row.generation, "reason": reason},
-        )
-        log.warning("run %s is uncertain: %s", row.run, reason)
-
-
-def next_expiry(conn: Connection[Any], identity: Identity, *, everywhere: bool) -> float | None:
-    """Return the seconds until the earliest claim of another scheduler must be looked at, or None."""
-    parameters = {"host": identity.host, "claimer": identity.claimer, "everywhere": everywhere}
-    seconds: float | None = store.run(conn, "recovery.next_expiry", parameters).fetchall()[0].seconds
-    return seconds
+    Arguments:
+        overdue: for how many seconds it must not have been renewed; None if its own host says so.
+    """
+    text = reason[:2000].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    parameters = {"company": key.company, "run": key.run, "generation": key.generation}
+    row = store.run(conn, "recovery.declare_uncertain", {**parameters, "reason": text, "overdue": overdue}).fetchone()
+    if row is not None:
+        log.warning("run %s is uncertain: %s", key.cookie, text)
+    return row is not None
 
 
 def delete_freed(host: str, freed: Iterable[tuple[str | None, str | None]]) -> None:
@@ -92,35 +262,7 @@ def delete_freed(host: str, freed: Iterable[tuple[str | None, str | None]]) -> N
                 shutil.rmtree(directory)
 
 
-class Examiner(threading.Thread):
-    """Finds out the truth about runs, one after another; an examination may wait out a stop grace.
-
-    Arguments:
-        executors: by name.
-        answer: called with each key and its status.
-    """
-
-    def __init__(self, executors: Mapping[str, Executor], answer: Callable[[RunKey, Status], None]) -> None:
-        super().__init__(name="wakeful examiner", daemon=True)
-        self._executors = executors
-        self._answer = answer
-        self._asked: queue.SimpleQueue[tuple[str, RunKey] | None] = queue.SimpleQueue()
-
-    def ask(self, executor: str, key: RunKey) -> None:
-        """Have a run examined."""
-        self._asked.put((executor, key))
-
-    def stop(self) -> None:
-        """End after the examination in progress."""
-        self._asked.put(None)
-
-    def run(self) -> None:
-        """Examine until stopped."""
-        while (asked := self._asked.get()) is not None:
-            name, key = asked
-            try:
-                status = self._executors[name].examine(key)
-            except Exception as error:
-                log.warning("run %s could not be examined: %s", key.cookie, error)
-                status = Uncertain(f"it could not be examined: {error}")
-            self._answer(key, status)
+def _held(row: Any) -> Held:
+    key = RunKey(row.company, row.run, row.generation)
+    files = RunKey(row.company, row.run, row.generation - 1) if row.uncertain else key
+    return Held(key, files, row.claimed_by, row.executor, row.state, bool(row.expired))

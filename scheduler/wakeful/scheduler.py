@@ -11,17 +11,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from datetime import timedelta
 from typing import Any
 
-from wakeful import migrations
+from wakeful import migrations, store
 from wakeful.admission import Admission, PassResult
 from wakeful.clock import Clock, SystemClock
 from wakeful.config import Config
-from wakeful.connections import Session, Watchdog, connect
+from wakeful.connections import Session, Watchdog
 from wakeful.control import Control, Pace
+from wakeful.crash_points import Crash, no_crash
 from wakeful.dispatcher import Dispatcher, Lease
 from wakeful.driver import Driver
 from wakeful.errors import ConfigError, SchemaMismatch
@@ -34,6 +35,9 @@ from wakeful.terminals import Ending
 
 log = logging.getLogger("wakeful.scheduler")
 
+RECENT = timedelta(hours=24)  # within which a host name used by another machine is worth a warning
+KILLED = "its scheduler was told to stop its children (WAKEFUL_STOP_CHILDREN=kill)"
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -44,14 +48,14 @@ class Tuning:
         pace: of the control session.
         lease: of claims.
         window: rows of one window.
-        crash: called with the name of each crash point.
+        crash: called at each ``CrashPoint``.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     pace: Pace = field(default_factory=Pace)
     lease: Lease = field(default_factory=Lease)
     window: int = 1000
-    crash: Callable[[str], None] = lambda point: None
+    crash: Crash = no_crash
 
 
 class Scheduler:
@@ -75,7 +79,11 @@ class Scheduler:
         self._tuning = tuning or Tuning()
         self._watchdog = Watchdog()
         self._stopped = threading.Event()
+        self._stopping = threading.Lock()
+        self._process = os.getpid()
+        self._started = False
         self.owner = False
+        self._owners_work = False
 
     def start(self) -> None:
         """Check the schema, then start working. Returns at once; ``wait_ready`` tells when it listens.
@@ -85,8 +93,10 @@ class Scheduler:
         """
         config, tuning = self._config, self._tuning
         assert config.dsn is not None  # noqa: S101 - checked when it was built; tells the type checker
-        self._check_schema(config.dsn)
-        self.identity = Identity(config.data, config.host)
+        with Session(config.dsn, purpose="start", watchdog=self._watchdog) as session:
+            self._check_schema(session)
+            self.identity = Identity(config.data, config.host)
+            self._register(session)
         owners = self._hooks.owners()
         executors = {executor.name: executor for executor in self._hooks.executors(config)}
         self._executors = executors
@@ -119,6 +129,7 @@ class Scheduler:
             pace=tuning.pace,
             watchdog=self._watchdog,
         )
+        self._started = True
         for thread in (self.driver, self.dispatcher, self.control):
             thread.start()
         log.info("scheduler %s of host %s started", self.identity.id, self.identity.host)
@@ -129,7 +140,7 @@ class Scheduler:
         if not self.dispatcher.ready.wait(timeout):
             return False
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        return not self.owner or self.driver.ready.wait(left)
+        return not (self.owner and self._owners_work) or self.driver.ready.wait(left)
 
     def wait(self) -> None:
         """Block until somebody has called ``stop``."""
@@ -144,46 +155,85 @@ class Scheduler:
         Returns:
             whether everything ended in time.
         """
-        deadline = time.monotonic() + self._config.shutdown_grace.total_seconds()
+        if self._process != os.getpid() or not self._started:
+            return True  # a forked child has none of the threads, and the sockets are its parent's
+        with self._stopping:
+            if self._stopped.is_set():
+                return True
+            clean = self._stop(self._config.shutdown_grace.total_seconds())
+            self._stopped.set()
+            return clean
+
+    def _stop(self, grace: float) -> bool:
+        deadline = time.monotonic() + 0.9 * grace  # the rest is for closing
         self.driver.stop()
         clean = True
         if self._config.stop_children == "kill":
-            clean = self.dispatcher.stop_children(deadline)
+            clean = self.dispatcher.stop_children(deadline - 0.1 * grace, KILLED)
         self.dispatcher.stop()
         self.control.stop()
         for thread in (self.driver, self.dispatcher, self.control):
             thread.join(max(0.0, deadline - time.monotonic()))
-            clean = clean and not thread.is_alive()
-        for executor in self._executors.values():
-            executor.close()
+        ended = not any(thread.is_alive() for thread in (self.driver, self.dispatcher, self.control))
+        closing = threading.Thread(target=self._close_executors, name="wakeful closing", daemon=True)
+        closing.start()
+        closing.join(0.1 * grace)
         self._watchdog.close()
-        self.identity.close()
-        self._stopped.set()
-        return clean
+        if ended:
+            # While a thread of it still waits for the database, this scheduler is not dead: it may yet write.
+            self.identity.close()
+        return clean and ended and not closing.is_alive()
+
+    def _close_executors(self) -> None:
+        for name, executor in self._executors.items():
+            try:
+                executor.close()
+            except Exception as error:
+                log.warning("executor %s does not close: %s", name, error)
 
     def run_until_signalled(self) -> int:
         """Start, run until SIGTERM or SIGINT, stop; a second signal exits at once.
 
         Only for the main thread. Returns the exit code: 0, or 1 when something did not end within the grace.
         """
+        # The kernel may hand a signal to any thread, and Python's handlers run in a main thread that need not wake up
+        # for it. So the signal itself writes into a pipe, and the main thread does nothing but read that.
+        told, tell = os.pipe()
+        os.set_blocking(tell, False)
         asked = threading.Event()
+        outcome: list[bool | BaseException] = []
 
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            if asked.is_set():
-                os._exit(128 + number)
-            asked.set()
+        def live() -> None:
+            try:
+                self.start()
+                asked.wait()
+                outcome.append(self.stop())
+            except BaseException as error:
+                outcome.append(error)
+            os.write(tell, b"\0")
 
-        former = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        former_fd = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        former = {number: signal.signal(number, lambda *_: None) for number in numbers}
         try:
-            self.start()
-            asked.wait()
-            if self.stop():
-                return 0
-            sys.stderr.write("wakeful: not everything ended within the grace; the next scheduler takes over\n")
-            return 1
+            threading.Thread(target=live, name="wakeful life", daemon=True).start()
+            while (number := os.read(told, 1)[0]) != 0:
+                if number in numbers and asked.is_set():
+                    os._exit(128 + number)
+                if number in numbers:
+                    asked.set()
         finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
+            for restored, handler in former.items():
+                signal.signal(restored, handler)
+            signal.set_wakeup_fd(former_fd)
+            os.close(told)
+            os.close(tell)
+        (ended,) = outcome
+        if isinstance(ended, BaseException):
+            raise ended
+        if not ended:
+            sys.stderr.write("wakeful: not everything ended within the grace; the next scheduler takes over\n")
+        return 0 if ended else 1
 
     # ── told by the control session ─────────────────────────────────────────────────────────────────────
 
@@ -216,7 +266,8 @@ class Scheduler:
     def _settings(self, values: Mapping[str, Any]) -> None:
         working = values.get("scheduler_enabled", True) and not values.get("draining", False)
         self.dispatcher.admit(admitting=bool(working))
-        self.driver.enable(enabled=bool(working and values.get("owners_enabled", True)))
+        self._owners_work = bool(working and values.get("owners_enabled", True))
+        self.driver.enable(enabled=self._owners_work)
         if values.get("panic", False) != getattr(self, "_panic", False):
             self._panic = bool(values.get("panic", False))
             self.driver.signalled(Signal("settings"))
@@ -242,11 +293,27 @@ class Scheduler:
             observation = Observation(what, key.company, now, None, str(key.run), key.generation, details)
             self._hooks.observe(observation)
 
-    def _check_schema(self, dsn: str) -> None:
-        with connect(dsn, purpose="start") as conn:
+    def _check_schema(self, session: Session) -> None:
+        with session.autocommit() as conn:
             missing = migrations.pending(conn, migrations.all_of(self._hooks.migrations()))
         if missing:
             raise SchemaMismatch(
                 f"the database lacks {len(missing)} migration(s), from {missing[0].version:04d} {missing[0].name}",
                 hint="run `wakeful migrate`",
             )
+
+    def _register(self, session: Session) -> None:
+        host, machine = self.identity.host, self.identity.machine
+        with session.autocommit() as conn:
+            parameters = {"host": host, "machine": machine, "labels": list(self._labels)}
+            former = store.run(conn, "hosts.register", parameters).fetchall()[0]
+        if former.machine is not None and former.machine != machine and former.now - former.seen_at < RECENT:
+            log.warning(
+                "host name %s was used by another machine (%s) at %s: two machines under one name mix up their runs;"
+                " name one of them otherwise in WAKEFUL_HOST",
+                host,
+                former.machine,
+                former.seen_at.isoformat(timespec="seconds"),
+            )
+        if former.dead_at is not None:
+            log.warning("host %s was declared dead at %s, and is back", host, former.dead_at.isoformat())

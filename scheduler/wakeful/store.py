@@ -21,6 +21,7 @@ AGGREGATES = (
     "dispatch",
     "doctor",
     "explain",
+    "fence",
     "hosts",
     "listings",
     "panics",

@@ -6,18 +6,18 @@ A report of an overtaken generation finds no row at its generation; it is refuse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import UUID
 
 from psycopg import Connection
 
-from wakeful import store
+from wakeful import fence, store
+from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
 from wakeful.results import Conclusion
 
-Crash = Callable[[str], None]
+TEXT = 10_000  # characters of a message or an error that a row keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the funnel did: ended and requeued runs, refused keys, directories that retention freed."""
+    """What the funnel did: which keys ended, went back, were refused; directories that retention freed."""
 
-    ended: frozenset[UUID] = frozenset()
-    requeued: frozenset[UUID] = frozenset()
+    ended: frozenset[RunKey] = frozenset()
+    requeued: frozenset[RunKey] = frozenset()
     refused: frozenset[RunKey] = frozenset()
     freed: tuple[tuple[str | None, str | None], ...] = ()
 
@@ -57,33 +57,34 @@ def record(
 
     Arguments:
         conn: an autocommit work connection at READ COMMITTED, outside a transaction.
-        endings, deaths: at most one per run.
-        crash: the named crash points ``terminal_before_commit`` and ``terminal_after_commit``.
+        endings, deaths: at most one of both per key.
+        crash: called at ``CrashPoint.TERMINAL_BEFORE_COMMIT`` and ``TERMINAL_AFTER_COMMIT``.
     """
     keys = [e.key for e in endings] + [d.key for d in deaths]
     with conn.transaction():
-        fence = {"company": company, "runs": [k.run for k in keys], "generations": [k.generation for k in keys]}
-        held = {row.id: row for row in store.run(conn, "terminals.fence", fence)}
-        store.run(conn, "terminals.lock_issues", {"company": company, "runs": sorted(held)})
-        ending = [e for e in endings if e.key.run in held]
+        rows = fence.enter_each(conn, company, keys)
+        held = {RunKey(company, run, row.generation): row for run, row in rows.items()}
+        store.run(conn, "terminals.lock_issues", {"company": company, "runs": sorted(rows)})
+        ending = [e for e in endings if e.key in held]
         # Whoever was asked to stop and died on the way is stopped, not tried again.
-        ending += [_stopped(d) for d in deaths if d.key.run in held and held[d.key.run].stopped]
-        dying = [d for d in deaths if d.key.run in held and not held[d.key.run].stopped]
+        ending += [_stopped(d) for d in deaths if d.key in held and held[d.key].stopped]
+        dying = [d for d in deaths if d.key in held and not held[d.key].stopped]
         freed = write_ends(conn, company, ending)
         if dying:
-            columns = {"runs": [d.key.run for d in dying], "errors": [d.error for d in dying]}
+            columns = {"runs": [d.key.run for d in dying], "errors": [_text(d.error) for d in dying]}
             store.run(conn, "terminals.requeue", {"company": company, **columns})
             store.run(conn, "terminals.announce", {"company": company})
-        solved = {"company": company, "runs": sorted(held), "resolver": "system:evidence", "outcome": "proven dead"}
+        solved = {"company": company, "runs": sorted(rows), "resolver": "system:evidence", "outcome": "proven dead"}
         store.run(conn, "recovery.resolve_recovery", solved)
-        for late in (e for e in endings if e.key.run not in held):
+        for late in (e for e in endings if e.key not in held):
             report = json.dumps(_kept(late))
             row = {"company": company, "run": late.key.run, "generation": late.key.generation, "report": report}
             store.run(conn, "terminals.refuse_report", row)
-        crash("terminal_before_commit")
-    crash("terminal_after_commit")
-    refused = frozenset(k for k in keys if k.run not in held)
-    return Settled(frozenset(e.key.run for e in ending), frozenset(d.key.run for d in dying), refused, freed)
+        crash(CrashPoint.TERMINAL_BEFORE_COMMIT)
+    crash(CrashPoint.TERMINAL_AFTER_COMMIT)
+    ended = frozenset(e.key for e in ending)
+    requeued = frozenset(d.key for d in dying)
+    return Settled(ended, requeued, frozenset(keys) - ended - requeued, freed)
 
 
 def write_ends(
@@ -121,14 +122,21 @@ def _row(ending: Ending) -> dict[str, Any]:
         "end_classes": conclusion.end_class.value,
         "evidences": grade.value if grade else None,
         "reasons": conclusion.reason,
-        "messages": conclusion.message,
-        "errors": conclusion.error,
+        "messages": _text(conclusion.message),
+        "errors": _text(conclusion.error),
         "results": None if conclusion.result is None else json.dumps(conclusion.result),
         "directories": ending.directory,
     }
     for name in ("stdout", "stderr"):
         row |= _output(name, getattr(report, name) if report else None)
     return row
+
+
+def _text(text: str | None) -> str | None:
+    """Make a text from outside storable: what an executor says may hold anything."""
+    if text is None:
+        return None
+    return text[:TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def _output(name: str, output: Output | None) -> Mapping[str, Any]:

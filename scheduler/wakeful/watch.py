@@ -1,18 +1,26 @@
-"""The executions a dispatcher watches: their executor, what was last seen of them. Not thread-safe."""
+"""The executions a dispatcher watches: their executor, what was last seen of them. For one thread at a time."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wakeful.executions import Executor, Pending, RunKey, Running, Status
 
+log = logging.getLogger("wakeful.watch")
+
 
 @dataclass(slots=True)
 class Watch:
-    """Every execution under watch, by key."""
+    """Every execution under watch, by key.
+
+    Attributes:
+        unheard: names of the executors that could not be asked at the last poll.
+    """
 
     executors: Mapping[str, Executor]
+    unheard: set[str] = field(default_factory=set)
     _watched: dict[RunKey, str] = field(default_factory=dict)
     _started: set[RunKey] = field(default_factory=set)
     _examining: set[RunKey] = field(default_factory=set)
@@ -23,7 +31,7 @@ class Watch:
     def __contains__(self, key: RunKey) -> bool:
         return key in self._watched
 
-    def keys(self) -> list[RunKey]:
+    def all(self) -> list[RunKey]:
         """Return every key under watch."""
         return list(self._watched)
 
@@ -60,15 +68,30 @@ class Watch:
         self._examining.discard(key)
 
     def poll(self) -> Iterator[tuple[RunKey, Status]]:
-        """Yield what is new of every watched execution that is not under examination."""
+        """Yield what is new of every watched execution that is not under examination.
+
+        An executor that fails is named in ``unheard``; the others are heard.
+        """
+        self.unheard.clear()
         by_executor: dict[str, list[RunKey]] = {}
         for key, name in self._watched.items():
             if key not in self._examining:
                 by_executor.setdefault(name, []).append(key)
         for name, keys in by_executor.items():
-            for key, status in zip(keys, self.executors[name].poll(keys), strict=True):
+            for key, status in self._ask(name, keys):
                 if isinstance(status, Pending) or (isinstance(status, Running) and key in self._started):
                     continue
-                if isinstance(status, Running):
-                    self._started.add(key)
                 yield key, status
+
+    def runs(self, key: RunKey) -> None:
+        """The row says by now that the execution runs: that is no news any more."""
+        if key in self._watched:
+            self._started.add(key)
+
+    def _ask(self, name: str, keys: list[RunKey]) -> list[tuple[RunKey, Status]]:
+        try:
+            return list(zip(keys, self.executors[name].poll(keys), strict=True))
+        except Exception as error:
+            log.warning("executor %s does not say how its runs are: %s", name, error)
+            self.unheard.add(name)
+            return []

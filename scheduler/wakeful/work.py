@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -11,11 +12,23 @@ from wakeful.effects import token
 from wakeful.executions import RunKey, RunSpec
 
 
-def read(conn: Connection[Any], key: RunKey) -> tuple[str, RunSpec] | None:
-    """Return (executor's name, spec) of a claimed run, or None if its generation is overtaken.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One claimed run, ready for its executor.
 
-    Payloads are read one run at a time.
+    Arguments:
+        executor: the name of the executor it was claimed for.
+        spec: what it is given.
+        stopping: it was asked to stop meanwhile, so that it must not start.
     """
+
+    executor: str
+    spec: RunSpec
+    stopping: bool
+
+
+def read(conn: Connection[Any], key: RunKey) -> Work | None:
+    """Return a claimed run's work, or None if its generation is overtaken. Payloads are read one run at a time."""
     parameters = {"company": key.company, "run": key.run, "generation": key.generation}
     row = store.run(conn, "dispatch.work", parameters).fetchone()
     if row is None:
@@ -33,7 +46,7 @@ def read(conn: Connection[Any], key: RunKey) -> tuple[str, RunSpec] | None:
         silence_limit=row.silence_limit,
         stop_grace=row.stop_grace,
     )
-    return row.executor, spec
+    return Work(row.executor, spec, row.run_state == "stopping")
 
 
 def _input(row: Any) -> dict[str, Any]:

@@ -35,6 +35,17 @@ WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NOT NULL
 ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
 
+-- name: left_behind
+-- Whether a run this host may take was left out because somebody held its row: it is looked at again in a moment.
+SELECT EXISTS (
+    SELECT FROM wakeful.run r
+    JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
+    WHERE r.company = %(company)s AND r.state = 'queued' AND r.kind = 'agent'
+      AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s) AND r.id <> ALL (%(ids)s::uuid[])
+      AND CASE WHEN %(gate)s::text IS NULL THEN r.wait_gate IS NULL
+               ELSE r.wait_gate = %(gate)s AND r.wait_key = %(key)s
+                    OR %(gate)s = 'issue' AND r.wait_gate IS NOT NULL AND r.issue = %(key)s END) AS yes
+
 -- name: lock_issues
 -- The issues of the runs about to start, ascending.
 SELECT i.id FROM wakeful.issue i
@@ -111,6 +122,7 @@ WHERE v.company = %(company)s AND v.run = ANY (%(ids)s) AND v.state IN ('reserve
 WITH claimed AS (
     UPDATE wakeful.run r
     SET state = 'starting', attempt = r.attempt + 1, host = %(host)s, claimed_by = %(claimer)s, claimed_at = wakeful.wall(),
+        executor = (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent),
         renew_by = wakeful.wall() + make_interval(secs => %(lease)s), wait_gate = NULL, wait_key = NULL, wait_reason = NULL,
         wait_message = NULL, wait_since = NULL, opens_on = NULL, reopens_at = NULL
     WHERE r.company = %(company)s AND r.id = ANY (%(ids)s) AND r.state = 'queued'
@@ -130,22 +142,29 @@ SET wait_gate = u.gate, wait_key = u.key, wait_reason = u.reason, wait_message =
 FROM unnest(%(runs)s::uuid[], %(gates)s::text[], %(keys)s::text[], %(reasons)s::text[], %(messages)s::text[],
             %(opens_on)s::text[], %(reopens_at)s::timestamptz[]) AS u (run, gate, key, reason, message, opens_on, reopens_at)
 WHERE r.company = %(company)s AND r.id = u.run AND r.state = 'queued'
+  AND (r.wait_gate, r.wait_key, r.wait_reason, r.wait_message, r.reopens_at)
+      IS DISTINCT FROM (u.gate, u.key, u.reason, u.message, u.reopens_at)
 
 -- name: work
--- Everything one run is given: its agent's contract, its wake, its issue, and what the run it retries left.
-SELECT r.company, r.id AS run, r.generation, r.attempt, r.agent, r.issue, r.retry_of, a.executor, a.command, a.cwd, a.env_allow,
-       a.env_values, a.max_runtime, a.silence_limit, a.stop_grace, a.max_attempts,
+-- Everything one run is given: its agent's contract, its wake, its issue, and what the run it retries left. Durations
+-- are cut to what every driver can represent.
+SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.agent, r.issue, r.retry_of,
+       coalesce(r.executor, a.executor) AS executor, a.command, a.cwd, a.env_allow, a.env_values,
+       CASE WHEN a.max_runtime IS NOT NULL THEN least(a.max_runtime, interval '10 years') END AS max_runtime,
+       CASE WHEN a.silence_limit IS NOT NULL THEN least(a.silence_limit, interval '10 years') END AS silence_limit,
+       least(a.stop_grace, interval '1 day') AS stop_grace, a.max_attempts,
        w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload, w.effect_root, w.requested_at,
        i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
        s.exit_code AS retried_exit_code, s.message AS retried_message,
        (SELECT e.number FROM wakeful.epoch e) AS epoch,
-       wakeful.wall() + coalesce(a.max_runtime, interval '0') AS deadline
+       wakeful.wall() + least(a.max_runtime, interval '10 years') AS deadline
 FROM wakeful.run r
 JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
 LEFT JOIN wakeful.wake w ON w.company = r.company AND w.id = r.wake
 LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
 LEFT JOIN wakeful.run s ON s.company = r.company AND s.id = r.retry_of
 WHERE r.company = %(company)s AND r.id = %(run)s AND r.generation = %(generation)s
+  AND r.state IN ('starting', 'running', 'stopping')
 
 -- name: started
 -- Executors' news: the commands run.
@@ -153,7 +172,11 @@ UPDATE wakeful.run r SET state = 'running', started_at = u.at
 FROM unnest(%(runs)s::uuid[], %(generations)s::integer[], %(at)s::timestamptz[]) AS u (run, generation, at)
 WHERE r.company = %(company)s AND r.id = u.run AND r.generation = u.generation AND r.state = 'starting'
 
+-- name: last_errors
+-- What ended the last attempt of each run.
+SELECT r.id, r.error FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)
+
 -- name: announce_claims
 -- Lets the other schedulers of the host, and the owners, look after this claim if its claimer dies.
-SELECT pg_notify('wakeful', json_build_object('t', 'renewal', 'h', %(host)s::text,
+SELECT pg_notify('wakeful', json_build_object('t', 'renewal', 'h', %(host)s::text, 'o', %(claimer)s::text,
                                               'at', extract('epoch' FROM wakeful.wall()) + %(lease)s)::text)

@@ -1,11 +1,11 @@
 -- Hosts as rows.
 
 -- name: register
--- This host, as it starts: its machine and labels.
+-- This host, as it starts: its machine and labels. Returns what stood there before. A host that is declared dead and
+-- starts again lives.
+WITH former AS (SELECT h.machine, h.dead_at, h.seen_at FROM wakeful.host h WHERE h.id = %(host)s)
 INSERT INTO wakeful.host AS h (id, machine, labels) VALUES (%(host)s, %(machine)s, %(labels)s)
-ON CONFLICT (id) DO UPDATE SET machine = excluded.machine, labels = excluded.labels, seen_at = wakeful.now()
-RETURNING h.dead_at
-
--- name: other_machine
--- The machine that last used this host name, if it was another one.
-SELECT h.machine FROM wakeful.host h WHERE h.id = %(host)s AND h.machine IS DISTINCT FROM %(machine)s
+ON CONFLICT (id) DO UPDATE
+SET machine = excluded.machine, labels = excluded.labels, seen_at = wakeful.now(), dead_at = NULL, dead_by = NULL
+RETURNING (SELECT f.machine FROM former f) AS machine, (SELECT f.dead_at FROM former f) AS dead_at,
+          (SELECT f.seen_at FROM former f) AS seen_at, wakeful.now() AS now

@@ -1,14 +1,6 @@
 -- The one funnel through which claimed runs end or go back, under the fence. Lock order: the runs at their
 -- generation (the fence), then their issues ascending; settle_runs takes what comes after.
 
--- name: fence
--- The first lock of the transaction: the runs at exactly these generations, not yet ended.
-SELECT r.id, r.state, r.stop_at IS NOT NULL AS stopped, r.attempt FROM wakeful.run r
-WHERE r.company = %(company)s AND r.id = ANY (%(runs)s)
-  AND r.generation = (%(generations)s::integer[])[array_position(%(runs)s::uuid[], r.id)]
-  AND r.state IN ('queued', 'starting', 'running', 'stopping')
-ORDER BY r.id FOR NO KEY UPDATE
-
 -- name: lock_issues
 -- The issues of the ending runs, ascending.
 SELECT i.id FROM wakeful.issue i
@@ -54,10 +46,14 @@ RETURNING wakeful.notify_wake(company, id, owner, due_at)
 
 -- name: requeue
 -- A proven death without an exit record: one generation on, for the next claim, which counts the attempt.
+WITH freed AS (
+    UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL
+    WHERE i.company = %(company)s AND i.execution_run = ANY (%(runs)s::uuid[])
+)
 UPDATE wakeful.run r
-SET state = 'queued', generation = r.generation + 1, host = CASE WHEN r.host_fixed THEN r.host END, claimed_by = NULL,
-    claimed_at = NULL, renew_by = NULL, started_at = NULL, queued_at = wakeful.now(), uncertain_at = NULL,
-    evidence = NULL, error = u.error
+SET state = 'queued', generation = r.generation + 1, host = CASE WHEN r.host_fixed THEN r.host END, executor = NULL,
+    claimed_by = NULL, claimed_at = NULL, renew_by = NULL, started_at = NULL, queued_at = wakeful.now(),
+    uncertain_at = NULL, evidence = NULL, error = u.error
 FROM unnest(%(runs)s::uuid[], %(errors)s::text[]) AS u (run, error)
 WHERE r.company = %(company)s AND r.id = u.run
 RETURNING r.id
@@ -67,7 +63,9 @@ RETURNING r.id
 SELECT wakeful.notify('dispatch', %(company)s, NULL, NULL)
 
 -- name: refuse_report
--- A late report of an overtaken generation: refused, and kept as refused, once.
+-- A late report of an overtaken generation: refused, and kept as refused, once. A generation that ended by its own
+-- report is not overtaken: the same report again changes nothing.
 INSERT INTO wakeful.refused_report (company, run, generation, report)
-VALUES (%(company)s, %(run)s, %(generation)s, %(report)s)
+SELECT r.company, r.id, %(generation)s, %(report)s FROM wakeful.run r
+WHERE r.company = %(company)s AND r.id = %(run)s AND r.generation > %(generation)s
 ON CONFLICT DO NOTHING

@@ -180,6 +180,7 @@ CREATE TABLE wakeful.run (
     labels text[] NOT NULL DEFAULT '{}',
     host text,
     host_fixed boolean NOT NULL DEFAULT false,
+    executor text,
     claimed_by text,
     claimed_at timestamptz,
     renew_by timestamptz,

@@ -1,0 +1,288 @@
+"""What executions had to say, on its way into their rows.
+
+Kept in memory until it is written: after a failure it is simply written again, and whatever another authority
+has overtaken meanwhile is refused by the fence. What nobody can prove is declared uncertain, and examined again
+now and then: proof may still come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from wakeful import post_mortem, reaper, store, terminals
+from wakeful.connections import Session
+from wakeful.crash_points import Crash
+from wakeful.database_errors import is_transient
+from wakeful.examiner import Examiner
+from wakeful.executions import (
+    Ended,
+    NeverStarted,
+    Pending,
+    RunKey,
+    Running,
+    Status,
+    Uncertain,
+    Vanished,
+)
+from wakeful.retries import Retries
+from wakeful.terminals import Death, Ending
+from wakeful.watch import Watch
+
+log = logging.getLogger("wakeful.endings")
+
+BATCH = 100
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The news of one company, sorted by what becomes of it."""
+
+    started: list[tuple[UUID, int, datetime]] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    doubts: list[tuple[RunKey, str]] = field(default_factory=list)
+
+
+class Endings:
+    """Takes the statuses of executions and writes them. For the dispatcher's thread.
+
+    Arguments:
+        host: whose files retention may delete here.
+        ended: called after each commit with every ending that took effect.
+        freed: called under no lock whenever executions left the watch.
+        requeued: called with the company of runs that went back to their queue.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        watch: Watch,
+        examiner: Examiner,
+        retries: Retries,
+        host: str,
+        *,
+        ended: Callable[[Ending], None],
+        freed: Callable[[], None],
+        requeued: Callable[[str], None],
+        crash: Crash,
+    ) -> None:
+        self._session = session
+        self._watch = watch
+        self._examiner = examiner
+        self._retries = retries
+        self._host = host
+        self._ended = ended
+        self._freed = freed
+        self._requeued = requeued
+        self._crash = crash
+        self._unwritten: dict[RunKey, Status] = {}
+        self._aside: set[RunKey] = set()
+        self._doubted: dict[RunKey, tuple[RunKey, str]] = {}  # files of an overtaken generation -> row's key, executor
+        self._causes: dict[RunKey, str] = {}
+        self._stop_messages: dict[RunKey, str] = {}
+
+    def __contains__(self, key: RunKey) -> bool:
+        return key in self._unwritten or key in self._doubted
+
+    def tell(self, key: RunKey, status: Status) -> None:
+        """Take a status, to be written with the next :meth:`write`."""
+        self._unwritten[key] = status
+
+    def examined(self, key: RunKey, status: Status) -> None:
+        """Take what an examination found out."""
+        self._watch.examined(key)
+        self._unwritten[key] = status
+
+    def not_started(self, key: RunKey, cause: str) -> None:
+        """Its executor refused to start it; the files say whether it did nevertheless."""
+        self._causes[key] = cause
+        self.examine(key, self._watch.name(key))
+
+    def stop_message(self, key: RunKey, message: str) -> None:
+        """Say why a run was stopped that nobody asked to stop."""
+        self._stop_messages[key] = message
+
+    def doubt(self, files: RunKey, row: RunKey, executor: str) -> None:
+        """The row was declared uncertain: what its files prove frees it, what they report is refused."""
+        self._doubted[files] = (row, executor)
+        self.examine(files, executor)
+
+    def doubts(self, files: RunKey) -> bool:
+        """Whether an execution's row was declared uncertain."""
+        return files in self._doubted
+
+    def examine(self, key: RunKey, executor: str) -> None:
+        """Have an execution examined, unless it is being examined."""
+        if self._watch.examine(key):
+            self._examiner.ask(executor, key)
+
+    def examine_again(self, key: RunKey) -> None:
+        """The pause after a fruitless examination is over."""
+        if key in self._doubted:
+            self.examine(key, self._doubted[key][1])
+
+    def poll(self) -> None:
+        """Take over what executors have to say; what a poll cannot prove is examined."""
+        for key, status in self._watch.poll():
+            if isinstance(status, Uncertain):
+                self.examine(key, self._watch.name(key))
+            else:
+                self._unwritten[key] = status
+        if self._watch.unheard:
+            self._retries.failed(("poll",))
+        else:
+            self._retries.succeeded(("poll",))
+
+    def write(self) -> None:
+        """Write what was told, per company. What cannot be written now stays.
+
+        Raises:
+            DatabaseUnavailable, Conflict: nothing is lost; write again.
+        """
+        by_company: dict[str, list[RunKey]] = {}
+        for key in self._unwritten:
+            if key not in self._aside:
+                by_company.setdefault(key.company, []).append(key)
+        for company, keys in by_company.items():
+            for start in range(0, len(keys), BATCH):
+                self._write_batch(company, keys[start : start + BATCH])
+
+    def write_aside(self) -> None:
+        """The pause of what could not be written is over."""
+        self._aside.clear()
+
+    # ── sorting ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_batch(self, company: str, keys: Sequence[RunKey]) -> None:
+        batch = _Batch()
+        for key in keys:
+            self._sort(batch, key, self._unwritten[key])
+        with self._session.autocommit() as conn:
+            if batch.started:
+                runs, generations, at = (list(column) for column in zip(*batch.started, strict=True))
+                parameters = {"company": company, "runs": runs, "generations": generations, "at": at}
+                store.run(conn, "dispatch.started", parameters)
+        for run, generation, _ in batch.started:
+            self._watch.runs(RunKey(company, run, generation))
+        self._record(company, batch.endings, batch.deaths)
+        for key, reason in batch.doubts:
+            self._declare_uncertain(key, reason)
+        for key in keys:
+            if key not in self._aside:
+                self._unwritten.pop(key, None)
+
+    def _sort(self, batch: _Batch, key: RunKey, status: Status) -> None:
+        if isinstance(status, Vanished) and post_mortem.is_hearsay(status):
+            status = Uncertain("only its engine says that it is dead")
+        if key in self._doubted:
+            self._sort_doubted(batch, key, status)
+            return
+        match status:
+            case Running(started_at=at):
+                batch.started.append((key.run, key.generation, at))
+            case Ended(report=report):
+                batch.endings.append(post_mortem.ending(key, report, self._stop_messages.get(key)))
+            case NeverStarted() if key in self._causes:
+                batch.endings.append(post_mortem.not_started(key, self._causes[key]))
+            case NeverStarted() | Vanished():
+                batch.deaths.append(post_mortem.death(key, status))
+            case Uncertain(reason=reason):
+                batch.doubts.append((key, reason))
+
+    def _sort_doubted(self, batch: _Batch, key: RunKey, status: Status) -> None:
+        """Its own host looked at a run that was declared uncertain."""
+        row, executor = self._doubted[key]
+        if isinstance(status, Uncertain) or post_mortem.is_hearsay(status):
+            self._retries.failed(("examine", key))
+        elif isinstance(status, Running):
+            # Its authority is gone, so nothing it does can count any more: the sooner it ends the better.
+            self._watch.add(key, executor, started=True)
+            self._stop(key)
+        elif not isinstance(status, Pending):
+            batch.deaths.append(post_mortem.proof(row, status))
+            if isinstance(status, Ended):
+                batch.endings.append(post_mortem.ending(key, status.report))
+
+    def _stop(self, key: RunKey) -> None:
+        executor = self._watch.executor(key)
+        try:
+            if executor is not None:
+                executor.stop(key, reaper.OVERTAKEN_GRACE)
+        except Exception as error:
+            log.warning("overtaken %s cannot be asked to stop: %s", key.cookie, error)
+            self._retries.failed(("examine", key))
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _record(self, company: str, endings: Sequence[Ending], deaths: Sequence[Death]) -> None:
+        """Write ends and deaths; one that cannot be written is found by halving, and holds up no other."""
+        if not endings and not deaths:
+            return
+        try:
+            with self._session.autocommit() as conn:
+                settled = terminals.record(conn, company, endings, deaths, crash=self._crash)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            self._narrow_down(company, endings, deaths, error)
+            return
+        self._settled(company, endings, deaths, settled)
+
+    def _narrow_down(self, company: str, endings: Sequence[Ending], deaths: Sequence[Death], error: Exception) -> None:
+        if len(endings) + len(deaths) > 1:
+            for part in _halves(len(endings)):
+                self._record(company, endings[part], [])
+            for part in _halves(len(deaths)):
+                self._record(company, [], deaths[part])
+            return
+        rest = post_mortem.bare(endings[0], error) if endings else None
+        if rest is not None:
+            log.warning("the end of %s cannot be stored as it is: %s", rest.key.cookie, error)
+            self._record(company, [rest], [])
+            return
+        key = endings[0].key if endings else deaths[0].key
+        log.error("the end of %s cannot be stored: %s", key.cookie, error)
+        self._aside.update(files for files in self._unwritten if files.run == key.run)
+        self._retries.failed(("write",))
+
+    def _settled(
+        self, company: str, endings: Sequence[Ending], deaths: Sequence[Death], settled: terminals.Settled
+    ) -> None:
+        keys = [ending.key for ending in endings] + [death.key for death in deaths]
+        rows = {row: files for files, (row, _) in self._doubted.items()}
+        for key in keys:
+            self._forget(rows.get(key, key))
+        self._freed()
+        reaper.delete_freed(self._host, settled.freed)
+        if settled.requeued:
+            self._requeued(company)
+        for ending in endings:
+            if ending.key in settled.ended:
+                self._ended(ending)
+        for key in settled.refused:
+            log.info("a late report of %s was refused", key.cookie)
+
+    def _forget(self, key: RunKey) -> None:
+        self._watch.drop(key)
+        self._causes.pop(key, None)
+        self._stop_messages.pop(key, None)
+        self._doubted.pop(key, None)
+        self._retries.succeeded(("examine", key))
+
+    def _declare_uncertain(self, key: RunKey, reason: str) -> None:
+        with self._session.autocommit() as conn:
+            declared = reaper.declare_uncertain(conn, key, reason, overdue=None)
+        executor = self._watch.name(key) if key in self._watch else None
+        self._watch.drop(key)
+        self._freed()
+        if declared and executor is not None:
+            self._doubted[key] = (replace(key, generation=key.generation + 1), executor)
+            self._retries.failed(("examine", key))
+
+
+def _halves(length: int) -> tuple[slice, slice]:
+    return slice(0, (length + 1) // 2), slice((length + 1) // 2, length)

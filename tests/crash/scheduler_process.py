@@ -1,0 +1,76 @@
+"""A scheduler in a process of its own, which tests kill: at a crash point, by a signal, or not at all.
+
+One argument, a JSON object: dsn, data, host, crash (name of the crash point at which it kills itself, or ""), arrival
+(which arrival there), lease (seconds of length, renewal, margin), grace (seconds), stop_children, environment
+(variables to set). Prints ``ready`` when it has looked around, and ends as a scheduler ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import wakeful
+from wakeful import config, plugins
+from wakeful.control import Pace
+from wakeful.reaper import Lease
+from wakeful.scheduler import Scheduler, Tuning
+from wakeful.testing import KillAt
+from wakeful_plugins.local_executor import LocalExecutor
+
+TICK = timedelta(seconds=0.1)
+
+
+class QuickExecutor:
+    """The local executor with short waits, and a crash point."""
+
+    def __init__(self, crash: KillAt) -> None:
+        self._crash = crash
+
+    @wakeful.hookimpl
+    def register_executors(self, config: config.Config) -> list[LocalExecutor]:
+        patience = timedelta(seconds=5)
+        return [LocalExecutor(config.data, poll=TICK, drain=patience, patience=patience, crash=self._crash)]
+
+
+class AnnouncedScheduler(Scheduler):
+    """Says when it is ready."""
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._announce, daemon=True).start()
+
+    def _announce(self) -> None:
+        if self.wait_ready(30):
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+
+
+def main(orders: dict[str, Any]) -> int:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(relativeCreated)d %(name)s %(message)s")
+    os.environ.update(orders["environment"])
+    crash = KillAt(orders["crash"], orders["arrival"])
+    flags = {
+        "dsn": orders["dsn"],
+        "data": orders["data"],
+        "host": orders["host"],
+        "shutdown_grace": f"{orders['grace']}s",
+        "stop_children": orders["stop_children"],
+        "plugins_disabled": "local_executor",
+    }
+    settings = config.load(flags, {}, Path("/"))
+    hooks = plugins.load(settings, plugins=[QuickExecutor(crash)])
+    length, renewal, margin = (timedelta(seconds=seconds) for seconds in orders["lease"])
+    pace = Pace(keep_alive=timedelta(seconds=0.5), frozen=timedelta(seconds=5), contend=timedelta(seconds=0.5))
+    tuning = Tuning(pace=pace, lease=Lease(length, renewal, margin), crash=crash)
+    return AnnouncedScheduler(settings, hooks, tuning=tuning).run_until_signalled()
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))
