@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import wakeful
-from wakeful import migrations
+from wakeful import connections, migrations
 from wakeful.errors import SchemaMismatch
 from wakeful.owners import PluginMigration
+from wakeful.postgres import EmbeddedServer
 from wakeful.testing import Database, Server, Statements, expect_blocked
 
 Conn = psycopg.Connection[Any]
@@ -82,6 +85,38 @@ def test_two_databases_of_one_server_migrate_at_once(server: Server, empty_datab
         ends = let_go(children)
         assert [code for code, _, _ in ends] == [0] * 4, [err for _, _, err in ends]
         assert recorded(other.connect()) == recorded(empty_database.connect()) == VERSIONS
+
+
+@pytest.fixture(scope="module")
+def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server of its own, on which nobody has made the roles yet."""
+    with EmbeddedServer(tmp_path_factory.mktemp("fresh")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["first rolls back", "first commits"])
+def test_a_migration_waits_for_roles_that_another_database_is_making(fresh_server: EmbeddedServer, kept: bool) -> None:
+    with contextlib.ExitStack() as opened:
+        admin = opened.enter_context(contextlib.closing(connections.connect(fresh_server.dsn, purpose="test")))
+        names = [f"one_{kept:d}", f"two_{kept:d}"]
+        for name in names:
+            admin.execute(f"CREATE DATABASE {name}")
+        first, second, watcher = (
+            opened.enter_context(
+                contextlib.closing(connections.connect(make_conninfo(fresh_server.dsn, dbname=name), purpose="test"))
+            )
+            for name in (names[0], names[1], names[1])
+        )
+        first.execute("BEGIN")
+        assert len(migrations.apply(first)) == len(VERSIONS)
+        with expect_blocked(lambda: migrations.apply(second), behind=first, watcher=watcher) as blocked:
+            first.execute("COMMIT" if kept else "ROLLBACK")
+            assert len(blocked.result()) == len(VERSIONS)
+        assert recorded(second) == VERSIONS
+    with psycopg.connect(fresh_server.admin_dsn, autocommit=True) as admin:
+        for name in names:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        admin.execute("DROP ROLE wakeful_owner, wakeful_scheduler, wakeful_host, wakeful_viewer")
 
 
 def test_a_repeated_migrate_only_reads(database: Database, statements: Statements) -> None:

@@ -115,6 +115,21 @@ def sqlalchemy_sync(dsn: str, work: Callable[[Execute], None], commit: bool) -> 
     engine.dispose()
 
 
+def sqlalchemy_bound(dsn: str, work: Callable[[Execute], None], commit: bool) -> None:
+    """Bound values tell SQLAlchemy their types, and it writes casts for those it knows."""
+    engine = sa.create_engine("postgresql+psycopg://", connect_args=keywords(dsn))
+    with engine.connect() as host:
+        host.execute(sa.text("INSERT INTO notes VALUES ('mine')"))
+
+        def execute(call: Statement) -> ProducerResult:
+            text, values = call.sqlalchemy
+            return ProducerResult(*host.execute(sa.text(text).bindparams(**values)).one())
+
+        work(execute)
+        host.commit() if commit else host.rollback()
+    engine.dispose()
+
+
 def django_cursor(dsn: str, work: Callable[[Execute], None], commit: bool) -> None:
     parts = keywords(dsn)
     configured = {
@@ -158,7 +173,7 @@ def keywords(dsn: str) -> dict[str, Any]:
     return {key: value for key, value in conninfo_to_dict(dsn).items() if value is not None}
 
 
-HOSTS = [psycopg_sync, psycopg_run, psycopg_client_cursor, sqlalchemy_sync, django_cursor]
+HOSTS = [psycopg_sync, psycopg_run, psycopg_client_cursor, sqlalchemy_sync, sqlalchemy_bound, django_cursor]
 
 # Async drivers run the same work as one list of statements, since `work` cannot await.
 
