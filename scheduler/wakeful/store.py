@@ -21,6 +21,7 @@ AGGREGATES = (
     "dispatch",
     "doctor",
     "explain",
+    "export",
     "fence",
     "hosts",
     "listings",

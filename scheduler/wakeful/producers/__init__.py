@@ -21,7 +21,15 @@ from wakeful.producers.members import (
     resume_company,
     resume_project,
 )
-from wakeful.producers.membership import approve_agent, archive_agent, archive_project, await_approval, terminate_agent
+from wakeful.producers.membership import (
+    approve_agent,
+    archive_agent,
+    archive_company,
+    archive_project,
+    await_approval,
+    erase_company,
+    terminate_agent,
+)
 from wakeful.producers.money import add_spend, raise_budget, set_budget
 from wakeful.producers.recovery import close_lease, open_lease, open_recovery, resolve_recovery
 from wakeful.producers.statement import ProducerResult, Statement, run
@@ -37,6 +45,7 @@ __all__ = [
     "add_spend",
     "approve_agent",
     "archive_agent",
+    "archive_company",
     "archive_project",
     "assign_issue",
     "await_approval",
@@ -45,6 +54,7 @@ __all__ = [
     "close_lease",
     "create_issue",
     "declare_host_dead",
+    "erase_company",
     "hold_issue",
     "limit_company",
     "open_lease",

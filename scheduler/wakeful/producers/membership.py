@@ -36,5 +36,15 @@ def archive_project(company: str, project: str, *, actor: str | None = None) -> 
     )
 
 
+def archive_company(company: str, *, actor: str | None = None) -> Statement:
+    """Put a company away for good: what is saved in it is retired."""
+    return call("archive_company", check.identifier("company", company), check.actor(actor))
+
+
+def erase_company(company: str, *, actor: str | None = None) -> Statement:
+    """Replace everything people wrote in an archived company, and its agents printed, by hashes. Operators only."""
+    return call("erase_company", check.identifier("company", company), check.actor(actor))
+
+
 def _of_agent(function: str, company: str, agent: str, actor: str | None) -> Statement:
     return call(function, check.identifier("company", company), check.identifier("agent", agent), check.actor(actor))

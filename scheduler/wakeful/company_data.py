@@ -1,0 +1,78 @@
+"""A company's data as a whole: exported as JSON lines, or erased.
+
+Erasing replaces what people wrote and agents printed by its hash, in rows and journals, and deletes the run
+directories of this host. Rows, states, times and money stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from psycopg import Connection, sql
+
+from wakeful import producers, store
+from wakeful.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure did with files.
+
+    Arguments:
+        deleted: directories deleted here.
+        elsewhere: (host, directory) of those that lie on other hosts and are still there.
+    """
+
+    deleted: int
+    elsewhere: tuple[tuple[str, str], ...]
+
+
+def export(conn: Connection[Any], company: str) -> Iterator[str]:
+    """Yield a company's rows as JSON lines ``{"table": …, "row": {…}}``, in one consistent snapshot.
+
+    Raises:
+        NotFound: there is no such company.
+    """
+    with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        names = [row.name for row in store.run(conn, "export.tables")]
+        found = False
+        for name in names:
+            rows = sql.SQL("SELECT to_jsonb(t) FROM wakeful.{} AS t WHERE t.company = %s").format(sql.Identifier(name))
+            with conn.cursor(name="wakeful_export") as cursor:
+                cursor.execute(rows, (company,))
+                for (row,) in cursor:
+                    found = True
+                    yield json.dumps({"table": name, "row": row}, ensure_ascii=False)
+        if not found:
+            raise NotFound(f"company {company!r} does not exist")
+
+
+def erase(conn: Connection[Any], company: str, *, host: str, data: Path, actor: str) -> Erased:
+    """Erase a company's words from its rows, then its run directories from this host.
+
+    Arguments:
+        data: this host's data directory; nothing outside its ``runs`` is deleted.
+
+    Raises:
+        NotFound, Conflict: as ``erase_company`` says; nothing was erased.
+    """
+    directories = store.run(conn, "export.directories", {"company": company}).fetchall()
+    producers.run(conn, producers.erase_company(company, actor=actor))
+    root = (data / "runs").resolve()
+    deleted, elsewhere = 0, []
+    for row in directories:
+        path = Path(row.directory)
+        if row.host != host:
+            elsewhere.append((str(row.host), row.directory))
+        elif root in path.resolve().parents:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+                deleted += 1
+    return Erased(deleted, tuple(elsewhere))
