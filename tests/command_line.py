@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,14 @@ from typing import Any
 import wakeful
 
 ROOTS = [str(Path(wakeful.__file__).parents[2] / root) for root in ("scheduler", "coordination", "plugins")]
+
+
+@contextlib.contextmanager
+def open_directory() -> Iterator[Path]:
+    """A short directory that other accounts may pass through: root's embedded server runs as another one."""
+    with tempfile.TemporaryDirectory(prefix="wkf-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, open_directory
 from tests.conditions import wait_until
 from tests.unit.test_plugins import Site
 
@@ -358,14 +358,15 @@ def test_migrate_applies_once_and_prints(tmp_path: Path, empty_database: Databas
     assert cli("migrate").out == "nothing to do: the schema is up to date\n"
 
 
-def test_without_a_dsn_commands_share_an_embedded_server(tmp_path: Path) -> None:
-    cli = CommandLine(tmp_path / "data")
-    racing = [cli.start("company", "add", name, "--json") for name in ("acme", "bolt")]
-    for process in racing:
-        out, said = process.communicate(timeout=90)
-        assert (process.returncode, said) == (0, b"")
-        assert json.loads(out)["outcome"] == "inserted"
-    assert [row["company"] for row in cli("company", "list", "--json").json["rows"]] == ["acme", "bolt"]
-    assert cli("migrate").out == "nothing to do: the schema is up to date\n"
-    told = cli("doctor", "--json").json
-    assert told["ok"] is True
+def test_without_a_dsn_commands_share_an_embedded_server() -> None:
+    with open_directory() as place:
+        cli = CommandLine(place / "data")
+        racing = [cli.start("company", "add", name, "--json") for name in ("acme", "bolt")]
+        for process in racing:
+            out, said = process.communicate(timeout=90)
+            assert (process.returncode, said) == (0, b"")
+            assert json.loads(out)["outcome"] == "inserted"
+        assert [row["company"] for row in cli("company", "list", "--json").json["rows"]] == ["acme", "bolt"]
+        assert cli("migrate").out == "nothing to do: the schema is up to date\n"
+        assert cli("doctor", "--json").json["ok"] is True
+        assert not (place / "data/postgres/postmaster.pid").exists()

@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from tests.command_line import CommandLine, Done
+from tests.command_line import CommandLine, Done, open_directory
+from tests.unit.test_plugins import Site
 
 from wakeful.postgres import EmbeddedServer
 from wakeful.testing import Database
@@ -132,9 +133,9 @@ def test_a_login_without_rights(cli: CommandLine, database: Database) -> None:
 
 
 @pytest.fixture
-def locked(tmp_path: Path) -> Iterator[str]:
+def locked() -> Iterator[str]:
     """The DSN of a server that wants a password of ``ann``, whose is another one."""
-    with EmbeddedServer(tmp_path / "locked") as server:
+    with open_directory() as place, EmbeddedServer(place / "data") as server:
         with psycopg.connect(server.admin_dsn, autocommit=True) as admin:
             admin.execute("CREATE ROLE ann LOGIN PASSWORD 'right'")
             row = admin.execute("SHOW hba_file").fetchone()
@@ -184,6 +185,30 @@ def test_a_reader_that_has_gone_is_no_failure(cli: CommandLine, words: tuple[str
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert said == b""
+
+
+def test_a_plugin_that_prints_to_nobody_is_no_failure(cli: CommandLine, tmp_path: Path) -> None:
+    site = Site(tmp_path / "site")
+    site.path.mkdir()
+    site.add(
+        "talk",
+        """
+        import click, wakeful
+
+        @wakeful.hookimpl
+        def register_commands(root):
+            root.add_command(click.Command("talk", callback=lambda: print("kept in a buffer until the end")))
+        """,
+    )
+    path = os.pathsep.join([str(site.path), cli.environment()["PYTHONPATH"]])
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = CommandLine(cli.data, cli.dsn, {"PYTHONPATH": path}).start("talk", stdout=writing)
+    finally:
+        os.close(writing)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_a_reader_that_leaves_in_the_middle(cli: CommandLine, conn: psycopg.Connection[Any], company: str) -> None:

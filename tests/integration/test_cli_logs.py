@@ -99,15 +99,15 @@ def test_follow_goes_on_with_the_next_generation(
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
     key = begin(sys.executable, "-c", ECHO, str(tmp_path / "fifo"))
-    process = cli.start("logs", str(key.run), "--follow")
+    process = cli.start("logs", str(key.run), "--follow", "--from", "1")
     assert process.stdout is not None
-    assert process.stdout.readline() == b"first\n"
+    assert process.stdout.readline() == b"irst\n"
     conn.execute("UPDATE wakeful.run SET state = 'queued', generation = 2, host = NULL")
     conn.execute("UPDATE wakeful.run SET state = 'starting', host = 'here'")
     again = RunKey(key.company, key.run, 2)
     executor.submit(RunSpec(command=("echo", "anew"), input={}, agent="coder"), again)
     out, said = process.communicate(timeout=60)
-    assert (process.returncode, out) == (0, b"anew\n")
+    assert (process.returncode, out) == (0, b"anew\n")  # from its beginning: the offset was the first one's
     assert b"goes on as generation 2" in said
     open(tmp_path / "fifo", "w").close()
     wait_until(lambda: ended(executor, key), what="the first child's end")

@@ -12,8 +12,7 @@ from typing import IO, Any
 
 import psycopg
 import pytest
-from tests.command_line import CommandLine
-from tests.conditions import wait_until
+from tests.command_line import CommandLine, open_directory
 from tests.unit.test_plugins import Site
 
 from wakeful.testing import Database
@@ -81,15 +80,17 @@ def test_events_as_json(database: Database, tmp_path: Path, started: list[subpro
     assert scheduler.wait(60) == 0
 
 
-def test_without_a_dsn_it_brings_its_own_server(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    cli = CommandLine(tmp_path / "data")
-    scheduler = cli.start("up")
-    started.append(scheduler)
-    until(scheduler.stderr, "listening and owning")
-    assert cli("company", "add", "acme").code == 0
-    scheduler.send_signal(signal.SIGTERM)
-    assert scheduler.wait(60) == 0
-    wait_until(lambda: not (tmp_path / "data/postgres/postmaster.pid").exists(), what="the end of the server")
+def test_without_a_dsn_it_brings_its_own_server(started: list[subprocess.Popen[bytes]]) -> None:
+    with open_directory() as place:
+        cli = CommandLine(place / "data")
+        scheduler = cli.start("up")
+        started.append(scheduler)
+        until(scheduler.stderr, "listening and owning")
+        assert (place / "data/postgres/postmaster.pid").exists()
+        assert cli("company", "add", "acme").code == 0
+        scheduler.send_signal(signal.SIGTERM)
+        assert scheduler.wait(60) == 0
+        assert not (place / "data/postgres/postmaster.pid").exists()
 
 
 def test_a_setting_it_cannot_use_is_one_line(database: Database, tmp_path: Path) -> None:

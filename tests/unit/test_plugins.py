@@ -227,11 +227,13 @@ def test_a_disabled_plugin_is_not_imported(site: Site) -> None:
 
 def test_unreadable_metadata_hides_no_other_plugin(site: Site) -> None:
     site.write("half-1.0.dist-info/entry_points.txt", "[wakeful]\nhalf = half_module\n")
+    site.write("other-1.0.dist-info/entry_points.txt", "[another_host]\nother = other_module\n")
     _, found = site.run()
     assert "good" in found["owners"]
     half = next(entry for entry in found["report"] if entry[0].startswith("half"))
     assert half[3] == "failed"
     assert "metadata cannot be read" in half[4]
+    assert not any(entry[0].startswith("other") for entry in found["report"])
 
 
 def test_the_order_is_by_name(site: Site) -> None:

@@ -54,24 +54,20 @@ def described(error: BaseException) -> WakefulError:
     )
 
 
-def close_output() -> bool:
-    """Flush standard output; if nobody reads it any more, give it up. Returns whether it was still wanted.
+def close_output() -> None:
+    """Flush standard output. One that cannot be written is given up, so that Python does not try again at its end.
 
     Raises:
-        OSError: the output could not be written for another reason (a full disk).
+        OSError: it could not be written; BrokenPipeError when nobody reads it any more.
     """
     if sys.stdout is None:
-        return True
+        return
     try:
         sys.stdout.flush()
-    except OSError as error:
-        # Python flushes once more at its end, and would complain.
+    except OSError:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.EPIPE:
-            return False
         raise
-    return True
 
 
 def _one_line(words: str) -> str:

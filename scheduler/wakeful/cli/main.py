@@ -110,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, _end)
     try:
         code = _run(given, invocation)
-        return code if close_output() else 0
+        close_output()
+        return code
     except BaseException as error:
         return _ended(error, invocation)
 
@@ -134,16 +135,17 @@ def _ended(error: BaseException, invocation: Invocation) -> int:
     """Return the exit code of a command that did not come to its end."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):
+    try:
         close_output()
-        return 0
+    except BrokenPipeError:
+        pass  # said below, if it was not another error that came first
+    except OSError as unwritten:
+        error = unwritten
+    if isinstance(error, BrokenPipeError):
+        return 0  # a reader that has seen enough is no failure
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
-    try:
-        wanted = close_output()
-    except OSError as unwritten:
-        wanted, error = True, unwritten
-    return tell(error, as_json=invocation.json, debug=invocation.debug) if wanted else 0
+    return tell(error, as_json=invocation.json, debug=invocation.debug)
 
 
 def _end(*_: object) -> None:

@@ -66,6 +66,8 @@ def text(value: object) -> str:
     if isinstance(value, timedelta):
         return length(value)
     if isinstance(value, Decimal):
+        from wakeful.gates import money  # as refusals write it
+
         return money(value)
     if isinstance(value, Mapping):
         return json_text(value)
@@ -95,12 +97,6 @@ def length(duration: timedelta) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])
-
-
-def money(amount: Decimal) -> str:
-    """Return an amount without trailing zeros, but with at least two decimals."""
-    whole, _, decimals = f"{amount:f}".partition(".")
-    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
