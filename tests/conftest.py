@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from wakeful.postgres import EmbeddedServer
+from wakeful.postgres_locks import is_held
 from wakeful.testing import Database, Server, Statements, VirtualClock
 
 COMPANY = "acme"
@@ -26,18 +31,41 @@ def server(pytestconfig: pytest.Config) -> Iterator[Server]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def own_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
+    """A new server of the module's own, to be spoiled."""
+    home = server_home(pytestconfig.rootpath)
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="own-", dir=home) as directory:
+        Path(directory).chmod(0o755)  # a server of root's runs as another account
+        with EmbeddedServer(Path(directory)) as opened:
+            yield opened
+
+
 def server_home(root: Path) -> Path:
     """Return where the test server's files lie: in memory where there is room, since nothing must survive."""
-    shared = Path("/dev/shm")
-    home = shared / f"wakeful-tests-{os.geteuid()}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
+    memory = Path("/dev/shm")
+    prefix = f"wakeful-tests-{os.geteuid()}-"
+    home = memory / (prefix + hashlib.sha256(os.fsencode(root)).hexdigest()[:8])
     try:
-        room = os.statvfs(shared)
+        room = os.statvfs(memory)
         home.mkdir(mode=0o755, exist_ok=True)
-        if home.lstat().st_uid == os.geteuid() and room.f_bavail * room.f_frsize > ROOM:
-            return home
+        if home.lstat().st_uid != os.geteuid() or room.f_bavail * room.f_frsize < ROOM:
+            return root / "build" / "server"
+        (home / "checkout").write_bytes(os.fsencode(root))
+        for other in memory.glob(f"{prefix}*"):
+            forget_if_orphaned(other)
     except OSError:
-        pass  # no such memory here
-    return root / "build" / "server"
+        return root / "build" / "server"
+    return home
+
+
+def forget_if_orphaned(home: Path) -> None:
+    """Remove the files of a checkout that is no more."""
+    with contextlib.suppress(FileNotFoundError):
+        checkout = Path(os.fsdecode((home / "checkout").read_bytes()))
+        if not checkout.exists() and not is_held(home / "postgres.running"):
+            shutil.rmtree(home)
 
 
 @pytest.fixture

@@ -352,18 +352,16 @@ def test_a_peer_that_swallows_everything_is_given_up_at_the_deadline(database: D
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A server of its own that asks its ordinary login for a password."""
-    data = tmp_path_factory.mktemp("guarded")
-    with EmbeddedServer(data) as opened:
-        with psycopg.connect(opened.admin_dsn, autocommit=True) as admin:
-            admin.execute(f"ALTER ROLE wakeful PASSWORD '{SECRET}'")
-            hba = Path(admin.execute("SHOW hba_file").fetchone()[0])
-            hba.write_text("local all postgres trust\nlocal all wakeful scram-sha-256\n", encoding="ascii")
-            admin.execute("SELECT pg_reload_conf()")
-            dsn = make_conninfo(opened.dsn, password="not it", dbname="postgres")
-            wait_until(lambda: refused(dsn), what="the new rules of admission")
-        yield opened
+def guarded(own_server: EmbeddedServer) -> EmbeddedServer:
+    """A server that asks its ordinary login for a password."""
+    with psycopg.connect(own_server.admin_dsn, autocommit=True) as admin:
+        admin.execute(f"ALTER ROLE wakeful PASSWORD '{SECRET}'")
+        hba = Path(admin.execute("SHOW hba_file").fetchone()[0])
+        hba.write_text("local all postgres trust\nlocal all wakeful scram-sha-256\n", encoding="ascii")
+        admin.execute("SELECT pg_reload_conf()")
+        dsn = make_conninfo(own_server.dsn, password="not it", dbname="postgres")
+        wait_until(lambda: refused(dsn), what="the new rules of admission")
+    return own_server
 
 
 def refused(dsn: str) -> bool:

@@ -87,23 +87,16 @@ def test_two_databases_of_one_server_migrate_at_once(server: Server, empty_datab
         assert recorded(other.connect()) == recorded(empty_database.connect()) == VERSIONS
 
 
-@pytest.fixture(scope="module")
-def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A server of its own, on which nobody has made the roles yet."""
-    with EmbeddedServer(tmp_path_factory.mktemp("fresh")) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("kept", [False, True], ids=["first rolls back", "first commits"])
-def test_a_migration_waits_for_roles_that_another_database_is_making(fresh_server: EmbeddedServer, kept: bool) -> None:
+def test_a_migration_waits_for_roles_that_another_database_is_making(own_server: EmbeddedServer, kept: bool) -> None:
     with contextlib.ExitStack() as opened:
-        admin = opened.enter_context(contextlib.closing(connections.connect(fresh_server.dsn, purpose="test")))
+        admin = opened.enter_context(contextlib.closing(connections.connect(own_server.dsn, purpose="test")))
         names = [f"one_{kept:d}", f"two_{kept:d}"]
         for name in names:
             admin.execute(f"CREATE DATABASE {name}")
         first, second, watcher = (
             opened.enter_context(
-                contextlib.closing(connections.connect(make_conninfo(fresh_server.dsn, dbname=name), purpose="test"))
+                contextlib.closing(connections.connect(make_conninfo(own_server.dsn, dbname=name), purpose="test"))
             )
             for name in (names[0], names[1], names[1])
         )
@@ -113,7 +106,7 @@ def test_a_migration_waits_for_roles_that_another_database_is_making(fresh_serve
             first.execute("COMMIT" if kept else "ROLLBACK")
             assert len(blocked.result()) == len(VERSIONS)
         assert recorded(second) == VERSIONS
-    with psycopg.connect(fresh_server.admin_dsn, autocommit=True) as admin:
+    with psycopg.connect(own_server.admin_dsn, autocommit=True) as admin:
         for name in names:
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
         admin.execute("DROP ROLE wakeful_owner, wakeful_scheduler, wakeful_host, wakeful_viewer")
