@@ -103,25 +103,33 @@ class Disk:
                 other.files[inode] = (data, data)
         return other
 
-    def key(self) -> Key:
-        """Return a value equal for disks that no process can tell apart, whatever their inode numbers."""
+    def key(self, *, visible: bool = False) -> Key:
+        """Return a value equal for disks that no process can tell apart, whatever their inode numbers.
+
+        ``visible`` compares only what processes see: enough where no power cut will follow.
+        """
         numbers: dict[int, int] = {}
 
         def number(inode: int | None) -> int:
             return -1 if inode is None else numbers.setdefault(inode, len(numbers))
 
+        known = {*self.durable, *self.pending} if visible else self.durable
         names = tuple(
             (path, tuple((name, number(inode)) for name, inode in sorted(entries.items())))
-            for path, entries in sorted(self.durable.items())
-            if entries
+            for path in sorted(known)
+            if (entries := self.visible(path) if visible else self.durable[path])
         )
         changes = tuple(
             (path, tuple(tuple((name, number(inode)) for name, inode in change) for change in pending))
             for path, pending in sorted(self.pending.items())
-            if pending
+            if pending and not visible
         )
-        contents = tuple(self.directories.get(inode) or self.files.get(inode) for inode in numbers)
+        contents = tuple(self.directories.get(inode) or self._content(inode, visible) for inode in numbers)
         return names, changes, contents
+
+    def _content(self, inode: int, visible: bool) -> bytes | tuple[bytes, bytes] | None:
+        found = self.files.get(inode)
+        return found[1] if visible and found is not None else found
 
 
 def _applied(names: dict[str, int], change: Change) -> None:

@@ -131,7 +131,7 @@ class Explorer:
             self._arrive(_State(left, tuple(acks), state.boot + 1, state.depth + 1), copy=False)
 
     def _arrive(self, state: _State, *, copy: bool) -> None:
-        key = (state.disk.key(), state.acks, state.boot, state.depth)
+        key = (state.disk.key(visible=state.depth == self._depth), state.acks, state.boot, state.depth)
         if key in self._seen:
             return
         self._seen.add(key)

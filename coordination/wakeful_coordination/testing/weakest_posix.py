@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from wakeful_coordination.testing.disk import Disk
 #: The mount table that goes with it: an ext4 whose device number is 1.
 MOUNTINFO = "1 0 0:1 / / rw - ext4 /dev/model rw\n"
 ROOT = "/root"
+_INSTANCES = f"{ROOT}/instances/"
 
 #: What an fsync was for: "file" or "directory", where, and the names it makes durable.
 Flush = tuple[str, str, tuple[str, ...]]
@@ -42,6 +44,7 @@ class WeakestPosix:
         self._deaf = deaf
         self._noreplace = noreplace
         self._step = 0
+        self._uid = os.geteuid()
         self._open: dict[int, str | int] = {}
         self._next_fd = 3
         self._locks: dict[int, int] = {}
@@ -70,11 +73,11 @@ class WeakestPosix:
         return found
 
     def _below(self, here: str, part: str) -> str:
+        if _is_shelf(here, part):
+            return f"{here}/{part}"
         inode = self.disk.visible(here).get(part)
         if inode is not None and inode in self.disk.directories:
             return self.disk.directories[inode]
-        if inode is None and _is_shelf(here, part):
-            return f"{here}/{part}"
         raise _missing(part)
 
     def _opened(self, what: str | int) -> int:
@@ -158,15 +161,18 @@ class WeakestPosix:
         """Describe an open file."""
         found = self._open[fd]
         if isinstance(found, str):
-            return Status("directory", os.geteuid(), 0o700, 2, 0, 1)
+            return Status("directory", self._uid, 0o700, 2, 0, 1)
         return self._described(found)
 
     def _described(self, inode: int) -> Status:
         if inode in self.disk.directories:
-            return Status("directory", os.geteuid(), 0o700, 2, inode, 1)
-        paths = {*self.disk.durable, *self.disk.pending}
-        links = sum(list(self.disk.visible(path).values()).count(inode) for path in paths)
-        return Status("file", os.geteuid(), 0o600, links, inode, 1)
+            return Status("directory", self._uid, 0o700, 2, inode, 1)
+        # Only leases are asked for their names, and those stand in one directory.
+        links = 1
+        for path in {*self.disk.durable, *self.disk.pending}:
+            if path.startswith(_INSTANCES):
+                links = max(links, list(self.disk.visible(path).values()).count(inode))
+        return Status("file", self._uid, 0o600, links, inode, 1)
 
     def stat(self, name: str, at: int) -> Status | None:
         """Describe a name."""
@@ -273,6 +279,7 @@ class WeakestPosix:
         """Nobody forks inside the model."""
 
 
+@functools.cache
 def _is_shelf(path: str, name: str) -> bool:
     below = path.removeprefix(ROOT).strip("/")
     if below == "":
