@@ -634,6 +634,55 @@ BEGIN
     RETURN result;
 END $$;
 
+-- A run ended on its provider's limit: the account closes until then for all who use it, and the run's input is
+-- saved behind it. The new wake has the old one's kind, input and effect key, and is certified by the limited run.
+-- Part of the terminal transaction, after settle_runs.
+CREATE FUNCTION wakeful.save_behind_limit(company text, run uuid, until timestamptz) RETURNS uuid LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    c CONSTANT text := save_behind_limit.company;
+    fresh CONSTANT uuid := wakeful.uuid7();
+    ended wakeful.run;
+    old wakeful.wake;
+    ask boolean := false;
+    closed boolean := false;
+BEGIN
+    SELECT * INTO ended FROM wakeful.run u WHERE u.company = c AND u.id = save_behind_limit.run;
+    SELECT * INTO old FROM wakeful.wake w WHERE w.company = c AND w.id = ended.wake;
+    IF ended.account IS NOT NULL AND until > wakeful.now() THEN
+        INSERT INTO wakeful.provider_account AS p (company, id, closed_at, closed_until, reason)
+        VALUES (c, ended.account, wakeful.now(), until, 'run ' || ended.id || ' met its limit')
+        ON CONFLICT (company, id) DO UPDATE
+        SET closed_at = excluded.closed_at, closed_until = greatest(excluded.closed_until, p.closed_until), reason = excluded.reason
+        RETURNING p.resuming = 'ask' INTO ask;
+        closed := true;
+    END IF;
+    INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key, due_at,
+                              effect_root, rearm_of, certified_run, certified_generation, estimate, comments, card, card_status,
+                              wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
+    SELECT c, fresh, coalesce(old.kind, 'request'), coalesce(old.priority, ended.priority), ended.agent, ended.issue, ended.project,
+           coalesce(old.source, 'automation'), coalesce(old.actor_kind, 'system'), coalesce(old.actor, 'provider limit'),
+           coalesce(old.payload, '{}'), old.key, CASE WHEN NOT ask THEN greatest(until, wakeful.now()) END,
+           coalesce(old.effect_root, fresh), old.id, ended.id, ended.generation, coalesce(old.estimate, ended.estimate),
+           coalesce(old.comments, '{}'), old.card, old.card_status,
+           CASE WHEN closed THEN 'provider' END, CASE WHEN closed THEN ended.account END,
+           CASE WHEN closed THEN 'provider.limited' END,
+           CASE WHEN closed THEN format('account %s is closed: run %s met its limit', ended.account, ended.id) END,
+           CASE WHEN closed THEN wakeful.wall() END, CASE WHEN closed THEN wakeful.wall() END,
+           CASE WHEN closed THEN 'wakeful limit clear ' || ended.account || CASE WHEN ask THEN '' ELSE ', or its reset' END END,
+           CASE WHEN closed AND NOT ask THEN until END
+    ON CONFLICT (company, rearm_of) WHERE rearm_of IS NOT NULL DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    UPDATE wakeful.wake_key k SET wake = fresh WHERE k.company = c AND k.key = old.key AND k.wake = old.id;
+    PERFORM wakeful.notify_wake(c, fresh, CASE WHEN closed THEN 'execution_wait' ELSE coalesce(old.kind, 'request') END,
+        greatest(until, wakeful.now()));
+    RETURN fresh;
+END $$;
+
 -- Opens a provider's account now; its sleepers start on a ramp.
 CREATE FUNCTION wakeful.clear_account(company text, account text, actor text DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -764,5 +813,5 @@ BEGIN
     END LOOP;
 END $$;
 GRANT EXECUTE ON FUNCTION wakeful.hold_over(text, text), wakeful.only_held(text, text), wakeful.open_blocker(text, text),
-    wakeful.subtree(text, text), wakeful.check_circuits(text, uuid[])
+    wakeful.subtree(text, text), wakeful.check_circuits(text, uuid[]), wakeful.save_behind_limit(text, uuid, timestamptz)
     TO wakeful_scheduler, wakeful_viewer;
