@@ -48,7 +48,7 @@ class Listing:
     @property
     def time_ordered(self) -> bool:
         """Whether its ids are UUIDs that begin with the time they were made; newest come first."""
-        return self.name in ("wakes", "runs", "spend", "audit")
+        return self.name in ("wakes", "runs", "spend", "audit", "recoveries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ LISTINGS: Mapping[str, Listing] = MappingProxyType(
             Listing("budgets", "id"),
             Listing("spend", "id"),
             Listing("audit", "id"),
+            Listing("recoveries", "id", states=("open", "resolved")),
+            Listing("limits", "id"),
             Listing("settings", "name"),
             Listing("hosts", "id"),
         )

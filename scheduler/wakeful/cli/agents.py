@@ -119,3 +119,62 @@ def show(invocation: Invocation, agent_id: str) -> None:
         rendering.emit_json(row)
     else:
         rendering.record([(invocation.noun(key.replace("_", " ")), value) for key, value in row.items()])
+
+
+@agent.command("approve")
+@click.argument("agent_id", metavar="ID")
+@pass_invocation
+def approve(invocation: Invocation, agent_id: str) -> None:
+    """Give the approval that an agent waits for. What is saved for it is looked at at once."""
+    from wakeful import producers
+
+    _change(invocation, agent_id, producers.approve_agent)
+
+
+@agent.command("await-approval")
+@click.argument("agent_id", metavar="ID")
+@pass_invocation
+def await_approval(invocation: Invocation, agent_id: str) -> None:
+    """Let an agent wait for a person's approval. What is saved for it waits too."""
+    from wakeful import producers
+
+    _change(invocation, agent_id, producers.await_approval)
+
+
+@agent.command("terminate")
+@click.argument("agent_id", metavar="ID")
+@pass_invocation
+def terminate(invocation: Invocation, agent_id: str) -> None:
+    """End an agent for good. What is saved for it is retired; runs in progress go on."""
+    from wakeful import producers
+
+    _change(invocation, agent_id, producers.terminate_agent)
+
+
+@agent.command("archive")
+@click.argument("agent_id", metavar="ID")
+@pass_invocation
+def archive(invocation: Invocation, agent_id: str) -> None:
+    """Put an agent away for good, as terminate does."""
+    from wakeful import producers
+
+    _change(invocation, agent_id, producers.archive_agent)
+
+
+@agent.command("reset-circuit")
+@click.argument("agent_id", metavar="ID")
+@pass_invocation
+def reset_circuit(invocation: Invocation, agent_id: str) -> None:
+    """Let an agent run again whose last runs all ended in one and the same way."""
+    from wakeful import producers
+
+    _change(invocation, agent_id, producers.reset_circuit, otherwise="circuit closed")
+
+
+def _change(invocation: Invocation, agent_id: str, change: Any, *, otherwise: str = "") -> None:
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        statement = change(company, agent_id, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company, agent=agent_id)
+    as_before = ", as before" if made.outcome == "existing" else ""
+    invocation.say(f"{invocation.noun('agent')} {agent_id}: {made.state or otherwise}{as_before}")

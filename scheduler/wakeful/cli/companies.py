@@ -62,3 +62,68 @@ def show(invocation: Invocation, company_id: str | None) -> None:
         rendering.emit_json(row)
     else:
         rendering.record([(invocation.noun(key), value) for key, value in row.items()])
+
+
+@company.command("archive")
+@click.argument("company_id", metavar="ID")
+@pass_invocation
+def archive(invocation: Invocation, company_id: str) -> None:
+    """Put a company away for good. What is saved in it is retired; runs in progress go on."""
+    from wakeful import producers
+
+    with invocation.connection() as conn:
+        statement = producers.archive_company(company_id, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company_id)
+    invocation.say(f"{invocation.noun('company')} {company_id}: {made.state}")
+
+
+@company.command("limit")
+@click.argument("company_id", metavar="ID")
+@click.argument("runs", metavar="N|none")
+@pass_invocation
+def limit(invocation: Invocation, company_id: str, runs: str) -> None:
+    """Say how many runs of a company may live at once; `none`: any number."""
+    from wakeful import producers
+
+    if runs != "none" and not runs.isascii() or runs != "none" and not runs.isdigit():
+        raise click.UsageError("say a number of runs, or none")
+    most = None if runs == "none" else int(runs)
+    with invocation.connection() as conn:
+        statement = producers.limit_company(company_id, most, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company_id)
+    invocation.say(f"{invocation.noun('company')} {company_id}: {made.outcome}")
+
+
+@company.command("export")
+@click.argument("company_id", metavar="ID")
+@pass_invocation
+def export(invocation: Invocation, company_id: str) -> None:
+    """Print every row of a company as JSON lines: {"table": …, "row": {…}}."""
+    from wakeful import company_data, listings
+
+    with invocation.connection() as conn:
+        listings.enter_company(conn, company_id)
+        for line in company_data.export(conn, company_id):
+            click.echo(line)
+
+
+@company.command("erase")
+@click.argument("company_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def erase(invocation: Invocation, company_id: str, yes: bool) -> None:
+    """Erase what people wrote and agents printed. Rows, states, times, money and hashes stay. Archive it first."""
+    from wakeful import company_data
+
+    if not yes:
+        click.confirm(f"Erase all words of company {company_id}? This cannot be undone", abort=True)
+    config = invocation.config
+    with invocation.connection() as conn:
+        done = company_data.erase(conn, company_id, host=config.host, data=config.data, actor=config.actor)
+    if invocation.json:
+        elsewhere = [{"host": host, "directory": directory} for host, directory in done.elsewhere]
+        rendering.emit_json({"company": company_id, "deleted": done.deleted, "elsewhere": elsewhere})
+        return
+    click.echo(rendering.printable(f"{company_id}: erased, {done.deleted} run directories deleted here"))
+    for host, directory in done.elsewhere:
+        click.echo(rendering.printable(f"still there on host {host}: {directory}"))

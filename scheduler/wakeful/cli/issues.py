@@ -134,3 +134,34 @@ def show(invocation: Invocation, issue_id: str) -> None:
         click.echo(f"  {invocation.noun('wake')} {wake['id']} waits: {rendering.printable(words)}")
     for run in latest:
         click.echo(f"  {invocation.noun('run')} {run['id']} {run['state']}")
+
+
+@issue.command("depend")
+@click.argument("issue_id", metavar="ID")
+@click.argument("blocker", metavar="BLOCKER")
+@pass_invocation
+def depend(invocation: Invocation, issue_id: str, blocker: str) -> None:
+    """Let an issue wait until another one is done."""
+    _dependency(invocation, issue_id, blocker, wanted=True)
+
+
+@issue.command("undepend")
+@click.argument("issue_id", metavar="ID")
+@click.argument("blocker", metavar="BLOCKER")
+@pass_invocation
+def undepend(invocation: Invocation, issue_id: str, blocker: str) -> None:
+    """Let an issue wait for another one no more."""
+    _dependency(invocation, issue_id, blocker, wanted=False)
+
+
+def _dependency(invocation: Invocation, issue_id: str, blocker: str, *, wanted: bool) -> None:
+    from wakeful import producers
+
+    change = producers.add_dependency if wanted else producers.remove_dependency
+    with invocation.connection() as conn:
+        company = invocation.company(conn, known=not wanted)
+        statement = change(company, issue_id, blocker, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company, issue=issue_id)
+    waits = "waits" if wanted else "does not wait"
+    as_before = ", as before" if made.outcome == "existing" else ""
+    invocation.say(f"{invocation.noun('issue')} {issue_id} {waits} for {blocker}{as_before}")

@@ -61,3 +61,17 @@ def show(invocation: Invocation, project_id: str) -> None:
         rendering.emit_json(row)
     else:
         rendering.record([(invocation.noun(key), value) for key, value in row.items()])
+
+
+@project.command("archive")
+@click.argument("project_id", metavar="ID")
+@pass_invocation
+def archive(invocation: Invocation, project_id: str) -> None:
+    """Put a project away for good. What is saved in it is retired."""
+    from wakeful import producers
+
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        statement = producers.archive_project(company, project_id, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company, project=project_id)
+    invocation.say(f"{invocation.noun('project')} {project_id}: {made.state}")

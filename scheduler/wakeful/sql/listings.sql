@@ -77,6 +77,21 @@ FROM wakeful.audit a
 WHERE a.company = %(company)s AND (%(after_id)s::uuid IS NULL OR a.id < %(after_id)s)
 ORDER BY a.id DESC LIMIT %(limit)s
 
+-- name: recoveries
+-- Newest first; ids begin with the time they were made.
+SELECT a.company, a.id, a.state, a.issue, a.run, a.cause, a.opened_at, a.resolved_at, a.resolved_by, a.outcome
+FROM wakeful.recovery_action a
+WHERE a.company = %(company)s AND (%(after_id)s::uuid IS NULL OR a.id < %(after_id)s)
+  AND (%(states)s::text[] IS NULL OR a.state = ANY (%(states)s))
+ORDER BY a.id DESC LIMIT %(limit)s
+
+-- name: limits
+-- Providers' accounts by id.
+SELECT p.company, p.id, p.closed_at, p.closed_until, p.reason, p.resuming, p.starts_per_second
+FROM wakeful.provider_account p
+WHERE p.company = %(company)s AND (%(after_key)s::text IS NULL OR p.id > %(after_key)s)
+ORDER BY p.id LIMIT %(limit)s
+
 -- name: settings
 -- By name: those that were ever set.
 SELECT s.name, s.value, s.changed_at, s.changed_by
