@@ -43,7 +43,8 @@ class LocalExecutor:
         data: the data root.
         poll: how often a runner looks for a stop request it was not told of.
         drain: how long a runner, or ``examine``, waits for the kernel to end what was killed.
-        patience: how long, beside the stop grace, ``examine`` waits for the holder of a run's lock to show itself.
+        patience: how long, beside stop grace and drain, ``examine`` waits for the holder of a run's lock to show
+            itself (it may be another examiner at work).
         output_cap: bytes kept of each output; 0 means all.
         environ: where allow-listed variables come from; None means this process's own environment.
         python: the interpreter that runs the runner.

@@ -28,7 +28,7 @@ class RunEvidence:
     is dead, whatever its pid says. ``changed`` is called, from any thread, when a look may bring news.
 
     Arguments:
-        patience: how long to wait, beside the stop grace, for the holder of a lock to show itself.
+        patience: how long to wait, beside stop grace and drain, for the holder of a lock to show itself.
         drain: how long to wait for the kernel to end what was killed.
         poll: how often locks are looked at where the system has no pidfds.
     """
@@ -172,7 +172,7 @@ class RunEvidence:
 
     def _settle(self, files: RunFiles, key: RunKey) -> Status:
         started = read_started(files)
-        deadline = time.monotonic() + self._patience + (started.grace if started else 0)
+        deadline = time.monotonic() + self._patience + self._drain + (started.grace if started else 0)
         while (lock := files.lock()) is None:
             holder = read_holder(files)
             if holder is not None and self.adopt(key, holder):

@@ -50,6 +50,7 @@ from wakeful_plugins.local_executor import LocalExecutor
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = ROOT / "tests" / "children"
+SOURCES = (str(ROOT / "scheduler"), str(ROOT / "plugins"))
 GRACE = timedelta(seconds=0.3)
 LONG = timedelta(seconds=60)
 FOREVER = (sys.executable, "-I", "-S", "-c", "import signal; print('up', flush=True); signal.pause()")
@@ -112,7 +113,7 @@ class Site:
         self.hosts.append(
             subprocess.Popen(
                 [sys.executable, str(CHILDREN / "host.py"), *words],
-                env=os.environ | {"PYTHONPATH": f"{ROOT / 'scheduler'}:{ROOT / 'plugins'}"},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")])},
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -295,7 +296,7 @@ def test_arguments_too_long_for_the_system_are_one_clear_error(site: Site) -> No
 
 
 def test_a_command_that_cannot_be_executed(site: Site) -> None:
-    report = run(site, "no-such-program")
+    report = run(site, "no-such-program", environment={"PATH": "/usr/bin:/bin"})
     assert (report.exit_code, report.signal) == (None, None)
     assert report.error == "command no-such-program: No such file or directory"
 
@@ -610,7 +611,15 @@ def test_killed_before_there_was_a_runner(site: Site, place: CrashPoint, tmp_pat
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("place", [p for p in CrashPoint if p not in (CrashPoint.STOP_REQUEST, CrashPoint.EXIT_RECORD)])
+@pytest.mark.parametrize(
+    "place",
+    [
+        CrashPoint.RUN_DIRECTORY,
+        CrashPoint.RUN_INPUT,
+        CrashPoint.SPAWN_BEFORE_STARTED,
+        CrashPoint.SPAWN_AFTER_STARTED,
+    ],
+)
 def test_submitting_again_after_a_crash_executes_once(site: Site, place: CrashPoint, tmp_path: Path) -> None:
     key, mark = site.key(), tmp_path / "executed"
     command = ("sh", "-c", f"echo x >> {mark}; exit 5")
@@ -748,9 +757,10 @@ def test_a_runner_killed_around_started_leaves_nothing(site: Site) -> None:
 
 
 def test_two_who_examine_agree(site: Site) -> None:
-    first, key, news = killed(site, *child("stubborn_tree", "stay"))
+    _, key, news = killed(site, *child("stubborn_tree", "stay"))
     news.wait(key, Uncertain)
-    second, seen = site.executor(), []
+    first = site.executor(patience=LONG)
+    second, seen = site.executor(patience=LONG), []
     threads = [threading.Thread(target=lambda e=e: seen.append(e.examine(key))) for e in (first, second)]
     for thread in threads:
         thread.start()
@@ -791,7 +801,7 @@ def test_survivors_that_cannot_be_killed_are_uncertain(site: Site) -> None:
     command = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, str(CHILDREN / "host.py")]
     host = subprocess.Popen(
         [*command, str(site.data), str(key.run), "[]", "examine", ""],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'scheduler'}:{ROOT / 'plugins'}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")])},
         stdout=subprocess.PIPE,
         text=True,
     )

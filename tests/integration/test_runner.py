@@ -197,7 +197,7 @@ def test_a_stop_before_the_start_makes_the_run_void(runner: Runner) -> None:
 def test_a_command_that_cannot_be_executed(
     runner: Runner, command: list[str], flags: dict[str, str], error: str
 ) -> None:
-    record = runner.run(*command, flags=flags)
+    record = runner.run(*command, flags=flags, env={"PATH": "/usr/bin:/bin"})
     assert (record["error"], record["code"], record["signal"]) == (error, None, None)
 
 
