@@ -17,14 +17,14 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
-from wakeful import backoff, store
+from wakeful import backoff, reading, store
 from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
 from wakeful.gates import Ledger
 from wakeful.judges import Judges
 from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, park
 from wakeful.owners import GateCheck, Owner
-from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
+from wakeful.receipts import Fact
 from wakeful.results import storable
 
 PASS = 100
@@ -114,9 +114,9 @@ class Admission:
                 store.run(conn, "admission.custom_plans", prepare=False)
                 store.run(conn, "admission.lock_issues", key)
                 locking = store.run(conn, "admission.lock_wakes", key)
-                reading = self._read(conn, key)
+                asked = reading.facts_and_limits(conn, key)
                 locked = {row.id for row in locking}
-                facts, limits = reading()
+                facts, limits = asked()
             mine = [fact for fact in facts if fact.id in locked]
             verdicts = self._judges.verdicts(mine)
             further = self._judges.refusals(conn, mine)
@@ -125,7 +125,7 @@ class Admission:
             if any(isinstance(outcomes[fact.id], Admit) and ledger.limited(fact) for fact in mine):
                 with conn.pipeline():
                     store.run(conn, "admission.lock_limits", key)
-                    limiting = self._read_limits(conn, key)
+                    limiting = reading.limits(conn, key)
                     ledger = Ledger(limiting())
                 outcomes = decide(mine, verdicts, ledger, further, signalled)
             runs = self._write(conn, company, mine, outcomes, ledger)
@@ -134,31 +134,6 @@ class Admission:
         busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
         return PassResult(outcomes, runs, busy, self._look_again(conn, company, parked))
-
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _read(self, conn: Connection[Any], key: Mapping[str, Any]) -> Callable[[], tuple[list[Fact], Limits]]:
-        reading = conn.cursor().execute(store.query("admission.facts"), key)
-        limiting = self._read_limits(conn, key)
-        return lambda: ([Fact(*row) for row in reading], limiting())
-
-    def _read_limits(self, conn: Connection[Any], key: Mapping[str, Any]) -> Callable[[], Limits]:
-        policies = conn.cursor().execute(store.query("admission.policies"), key)
-        agents = conn.cursor().execute(store.query("admission.agents"), key)
-        accounts = conn.cursor().execute(store.query("admission.accounts"), key)
-        company = store.run(conn, "admission.company_runs", key)
-
-        def limits() -> Limits:
-            whole = company.fetchone()
-            return Limits(
-                {row[0]: Policy(*row) for row in policies},
-                {row[0]: AgentLimit(*row) for row in agents},
-                {row[0]: Account(*row) for row in accounts},
-                whole.live if whole else 0,
-                whole.limit if whole else None,
-            )
-
-        return limits
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,7 +197,7 @@ class Admission:
         ids = sorted(parked)
         with conn.transaction():
             with conn.pipeline():
-                facts, limits = self._read(conn, {"company": company, "ids": ids})()
+                facts, limits = reading.facts_and_limits(conn, {"company": company, "ids": ids})()
             everyone = frozenset(ids)
             verdicts = self._judges.verdicts(facts)
             further = self._judges.refusals(conn, facts)

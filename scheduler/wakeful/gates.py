@@ -95,6 +95,13 @@ class Ledger:
         """Return (policy, amount) for every hard stop the run must reserve under."""
         return [(policy.id, self.estimate(fact, policy)) for policy in self.policies(fact) if policy.hard_stop]
 
+    def joined(self, limits: Limits) -> Ledger:
+        """Take over the limits of further receipts; what this ledger counts already goes on counting."""
+        self._policies = {**limits.policies, **self._policies}
+        self._agents = {**limits.agents, **self._agents}
+        self._accounts = {**limits.accounts, **self._accounts}
+        return self
+
     def take(self, fact: Fact) -> None:
         """Count an admission against the rest of the pass."""
         for name, amount in self.reservations(fact):
@@ -305,7 +312,7 @@ def rate_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
         if ramp.allowed(since) < account.started + 1:
             seconds = ramp.slot(account.started + account.queued + 1)
             reopens_at = account.ramp_from + timedelta(seconds=max(seconds, since))
-    if account.starts_per_second is not None and account.recent + 1 > max(account.starts_per_second, 1):
+    if account.starts_per_second is not None and account.recent + 1 > max(float(account.starts_per_second), 1.0):
         wait = timedelta(seconds=(account.queued + 1) / float(account.starts_per_second))
         reopens_at = max(reopens_at or fact.now, fact.now + wait)
     if reopens_at is None:

@@ -23,6 +23,7 @@ AGGREGATES = (
     "explain",
     "export",
     "fence",
+    "forecast",
     "hosts",
     "listings",
     "panics",

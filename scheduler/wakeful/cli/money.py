@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import click
 
-from wakeful.cli import pages
+from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
@@ -64,13 +64,19 @@ def set_(
 @click.argument("policy")
 @click.argument("amount", type=amount_of, metavar="AMOUNT", required=False)
 @click.option("--by", "by_amount", type=amount_of, metavar="AMOUNT", help="By how much, instead of to how much.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say which wakes would run.")
 @pass_invocation
-def raise_(invocation: Invocation, policy: str, amount: Decimal | None, by_amount: Decimal | None) -> None:
+def raise_(
+    invocation: Invocation, policy: str, amount: Decimal | None, by_amount: Decimal | None, dry_run: bool
+) -> None:
     """Raise a budget's limit to AMOUNT, or --by an amount. What waited for it is looked at at once."""
     from wakeful import producers
 
     if (amount is None) is (by_amount is None):
         raise click.UsageError("say to how much, or --by how much")
+    if dry_run:
+        _foretell(invocation, policy, amount, by_amount)
+        return
     with invocation.connection() as conn:
         company = invocation.company(conn, known=False)
         statement = producers.raise_budget(
@@ -78,6 +84,30 @@ def raise_(invocation: Invocation, policy: str, amount: Decimal | None, by_amoun
         )
         made = invocation.produce(conn, statement, company=company, policy=policy)
     invocation.say(f"{invocation.noun('budget')} {policy}: {made.outcome}")
+
+
+def _foretell(invocation: Invocation, policy: str, amount: Decimal | None, by_amount: Decimal | None) -> None:
+    from dataclasses import asdict
+
+    from wakeful import forecast
+
+    hooks = invocation.hooks()
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        told = forecast.of_raise(
+            conn,
+            company,
+            policy,
+            amount=amount,
+            by_amount=by_amount,
+            owners=hooks.owners(),
+            gates=hooks.gates(),
+        )
+    if invocation.json:
+        rendering.emit_json({"wakes": [asdict(one) for one in told]})
+        return
+    rows = [(one.wake, one.agent, one.issue, "runs" if one.runs else f"waits: {one.reason}") for one in told]
+    rendering.table([invocation.noun("wake"), invocation.noun("agent"), invocation.noun("issue"), "then"], rows)
 
 
 @budget.command("list")
