@@ -69,6 +69,25 @@ def test_every_table_of_the_schema_is_under_forced_row_level_security(conn: Conn
     assert [row for row in rows if row[1:] != (True, True, True)] == []
 
 
+def test_every_tenants_table_has_the_same_two_policies(conn: Conn) -> None:
+    conn.execute("SET search_path = wakeful, pg_catalog")
+    rows = conn.execute(
+        "SELECT c.relname, p.policyname, p.roles::text[], p.cmd, p.permissive, p.qual, p.with_check FROM pg_class c"
+        " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'company'"
+        " LEFT JOIN pg_policies p ON p.schemaname = 'wakeful' AND p.tablename = c.relname"
+        " WHERE c.relnamespace = 'wakeful'::regnamespace AND c.relkind IN ('r', 'p') ORDER BY 1, 2"
+    ).fetchall()
+    own = "((company)::text = tenant())"
+    wanted = [
+        ("scheduler", ["wakeful_scheduler"], "ALL", "PERMISSIVE", "true", "true"),
+        ("tenant", ["public"], "ALL", "PERMISSIVE", own, own),
+    ]
+    tables = {row[0] for row in rows}
+    assert tables >= set(TENANT_TABLES)
+    for table in tables:
+        assert [row[1:] for row in rows if row[0] == table] == wanted, table
+
+
 def test_no_role_of_the_schema_may_log_in_or_bypass(conn: Conn) -> None:
     rows = conn.execute(
         "SELECT rolname, rolcanlogin, rolsuper, rolbypassrls, rolcreaterole, rolcreatedb FROM pg_roles"

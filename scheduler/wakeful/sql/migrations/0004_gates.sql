@@ -615,7 +615,7 @@ CREATE FUNCTION wakeful.close_account(company text, account text, until timestam
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE former text := wakeful.enter_company(company); result wakeful.receipt;
+DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; fresh boolean;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
     PERFORM wakeful.ensure_company(close_account.company);
@@ -623,9 +623,10 @@ BEGIN
     INSERT INTO wakeful.provider_account AS p (company, id, closed_at, closed_until, reason)
     VALUES (close_account.company, account, wakeful.now(), close_account.until, close_account.reason)
     ON CONFLICT (company, id) DO UPDATE SET closed_at = excluded.closed_at, closed_until = excluded.closed_until, reason = excluded.reason
-    WHERE p.closed_at IS NULL OR p.closed_until IS DISTINCT FROM excluded.closed_until;
-    result.outcome := CASE WHEN FOUND THEN 'merged' ELSE 'existing' END;
-    IF result.outcome = 'merged' THEN
+    WHERE p.closed_at IS NULL OR p.closed_until IS DISTINCT FROM excluded.closed_until
+    RETURNING p.xmax = 0 INTO fresh;
+    result.outcome := CASE WHEN fresh THEN 'inserted' WHEN NOT fresh THEN 'merged' ELSE 'existing' END;
+    IF result.outcome <> 'existing' THEN
         PERFORM wakeful.record_audit(close_account.company, actor, 'close', 'account:' || account, NULL,
             jsonb_build_object('until', close_account.until, 'reason', close_account.reason));
     END IF;
@@ -794,9 +795,11 @@ BEGIN
     IF NOT EXISTS (SELECT FROM wakeful.host h WHERE h.id = declare_host_dead.host) THEN
         PERFORM wakeful.refuse('WK404', format('no scheduler ever ran on a host named %L', declare_host_dead.host), 'see: wakeful host list');
     END IF;
-    INSERT INTO wakeful.instance_audit (actor, authenticated, verb, target)
-    VALUES (coalesce(actor, 'system:' || session_user), 'database login ' || session_user, 'declare dead', 'host:' || declare_host_dead.host);
-    PERFORM pg_notify('wakeful', json_build_object('t', 'settings', 's', 'hosts')::text);
+    IF result.outcome = 'merged' THEN
+        INSERT INTO wakeful.instance_audit (actor, authenticated, verb, target)
+        VALUES (coalesce(actor, 'system:' || session_user), 'database login ' || session_user, 'declare dead', 'host:' || declare_host_dead.host);
+        PERFORM pg_notify('wakeful', json_build_object('t', 'settings', 's', 'hosts')::text);
+    END IF;
     RETURN result;
 END $$;
 
