@@ -24,6 +24,9 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_HOW_SIZE = ctypes.sizeof(_OpenHow)
+
+
 class PosixFilesystem:
     """Linux system calls, with flock for locks and no link followed anywhere below a root."""
 
@@ -35,7 +38,8 @@ class PosixFilesystem:
         self._syscall = libc.syscall
         self._renameat2 = getattr(libc, "renameat2", None)
         self._openat2 = True
-        self._how = ctypes.sizeof(_OpenHow)
+        #: How to open, by flags: made once, only ever read by the kernel.
+        self._hows: dict[int, object] = {}
         self.unlock: Callable[[int], None] = unlock_descriptor
 
         def try_lock(fd: int) -> bool:
@@ -58,8 +62,8 @@ class PosixFilesystem:
         if "/" not in path:
             return os.open(path, flags, dir_fd=at)
         if self._openat2:
-            how = _OpenHow(flags, 0, _NO_SYMLINKS_BENEATH)
-            fd: int = self._syscall(_OPENAT2, at, path.encode(), ctypes.byref(how), self._how)
+            how = self._hows.get(flags) or self._how(flags)
+            fd: int = self._syscall(_OPENAT2, at, path.encode(), how, _HOW_SIZE)
             if fd >= 0:
                 return fd
             number = ctypes.get_errno()
@@ -67,6 +71,10 @@ class PosixFilesystem:
                 raise OSError(number, os.strerror(number), path)
             self._openat2 = False
         return self._walk(path, flags, at)
+
+    def _how(self, flags: int) -> object:
+        how = self._hows[flags] = ctypes.byref(_OpenHow(flags, 0, _NO_SYMLINKS_BENEATH))
+        return how
 
     def _walk(self, path: str, flags: int, at: int) -> int:
         parents, _, name = path.rpartition("/")
@@ -189,5 +197,6 @@ class PosixFilesystem:
 
 
 def _described(found: os.stat_result) -> Status:
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
-    return Status(kind, found.st_uid, stat.S_IMODE(found.st_mode), found.st_nlink, found.st_ino, found.st_dev)
+    mode = found.st_mode
+    kind = _KINDS.get(mode & 0o170000, "other")
+    return Status(kind, found.st_uid, mode & 0o7777, found.st_nlink, found.st_ino, found.st_dev)
