@@ -17,7 +17,7 @@ def allowed(seconds: float) -> float:
     if seconds >= LENGTH:
         return float("inf")
     periods, rest = divmod(seconds, PERIOD)
-    rate = FIRST_RATE * 2.0**periods
+    rate: float = FIRST_RATE * 2.0**periods
     return 1.0 + PERIOD * (rate - FIRST_RATE) + rest * rate
 
 
