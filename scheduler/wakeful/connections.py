@@ -154,13 +154,14 @@ class Watchdog:
             os.close(call.fd)
 
     def close(self) -> None:
-        """End the thread. Calls under watch stay as they are."""
+        """End the thread, when no call is under watch; a later call starts another."""
         with self._changed:
+            thread, self._thread = self._thread, None
             self._closed = True
-            thread = self._thread
             self._changed.notify()
         if thread is not None and self._process == os.getpid():
             thread.join()
+        self._closed = False
 
     def _watch(self, call: _Call) -> None:
         with self._changed:

@@ -20,6 +20,11 @@ SELECT CASE WHEN pg_try_advisory_lock(hashtextextended(%(name)s, 0))
 -- All databases made by the testing kit.
 SELECT datname FROM pg_catalog.pg_database WHERE datname ~ '^wakeful_(template|test)_'
 
+-- name: end_sessions
+-- Ends every client's session in the database `name`, and waits for it.
+SELECT pg_terminate_backend(a.pid, 10000) FROM pg_catalog.pg_stat_activity a
+WHERE a.datname = %(name)s AND a.backend_type = 'client backend'
+
 -- name: logins
 -- All logins made by the testing kit, with the name that their maker holds.
 SELECT rolname, substring(rolname FROM '^wakeful_test_[0-9a-f]+') FROM pg_catalog.pg_roles WHERE rolname ~ '^wakeful_test_[0-9a-f]+_'

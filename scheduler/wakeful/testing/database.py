@@ -179,7 +179,9 @@ class Server:
         self._admin.execute(text.format(sql.Identifier(name), sql.Identifier(template)))
 
     def _drop(self, name: str) -> None:
-        self._admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        # Not WITH (FORCE): that may not touch an autovacuum worker, which a plain DROP sends away by itself.
+        self._admin.execute(query("testing.end_sessions"), {"name": name})
+        self._admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
 
     def _exists(self, name: str) -> bool:
         return self._admin.execute(query("testing.database_oid"), {"name": name}).fetchone() is not None

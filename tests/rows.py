@@ -1,0 +1,37 @@
+"""Rows as other parts of wakeful would have made them, and looks at rows."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+Conn = psycopg.Connection[Any]
+
+
+def audits(conn: Conn) -> int:
+    return conn.execute("SELECT count(*) FROM wakeful.audit").fetchone()[0]
+
+
+def wake_of(conn: Conn, wake: UUID) -> Any:
+    cursor = conn.cursor(row_factory=psycopg.rows.namedtuple_row)
+    return cursor.execute("SELECT * FROM wakeful.wake WHERE id = %s", (wake,)).fetchone()
+
+
+def linked_run(conn: Conn, wake: UUID, state: str = "queued") -> UUID:
+    """Make the run that an admission would have made for the wake."""
+    [run] = conn.execute(
+        "INSERT INTO wakeful.run (company, agent, issue, wake, attempt, state, project)"
+        " SELECT company, agent, issue, id, %s, %s, project FROM wakeful.wake WHERE id = %s RETURNING id",
+        (0 if state == "queued" else 1, state, wake),
+    ).fetchone()
+    conn.execute(
+        "UPDATE wakeful.wake SET state = 'linked', run = %s, ended_at = wakeful.now(), due_at = NULL WHERE id = %s",
+        (run, wake),
+    )
+    return run
+
+
+def end_run(conn: Conn, run: UUID, state: str = "failed") -> None:
+    conn.execute("UPDATE wakeful.run SET state = %s, ended_at = wakeful.now() WHERE id = %s", (state, run))
