@@ -50,9 +50,9 @@ class Stage:
         cursor = statements.run(self.conn, block, {"company": COMPANY} | parameters)
         return cursor.fetchall() if cursor.description else []
 
-    def issues(self, many: int, *, agents: int = AGENTS) -> None:
+    def issues(self, many: int, *, agents: int = AGENTS, prefix: str = "issue") -> None:
         """Create issues, assigned to the first ``agents`` agents in turn."""
-        self.run("issues", many=many, agents=agents)
+        self.run("issues", many=many, agents=agents, prefix=prefix)
 
     def ear(self) -> Connection[Any]:
         """Return a session of its own that listens to signals."""

@@ -20,14 +20,18 @@ SELECT wakeful.set_budget(company => %(company)s, policy => 'company', amount =>
 -- name: issues
 -- One issue a wake, each in one of ten projects.
 INSERT INTO wakeful.issue (company, id, title, project, assignee_kind, assignee)
-SELECT %(company)s, 'issue' || n, 'an issue', 'project' || (n %% 10 + 1), 'agent', 'agent' || (n %% %(agents)s::integer + 1)
+SELECT %(company)s, %(prefix)s::text || n, 'an issue', 'project' || (n %% 10 + 1), 'agent', 'agent' || (n %% %(agents)s::integer + 1)
 FROM generate_series(1, %(many)s::integer) AS n
+
+-- name: age
+-- What has run so far becomes history.
+UPDATE wakeful.issue SET status = 'done' WHERE company = %(company)s
 
 -- name: due
 -- One due wake an issue.
 INSERT INTO wakeful.wake (company, kind, agent, issue, actor_kind, actor, due_at, effect_root)
 SELECT i.company, 'request', i.assignee, i.id, 'user', 'bench', wakeful.now(), wakeful.uuid7()
-FROM wakeful.issue i WHERE i.company = %(company)s ORDER BY i.id
+FROM wakeful.issue i WHERE i.company = %(company)s AND i.status = 'todo' ORDER BY i.id
 
 -- name: sleeping
 -- Wakes that sleep for a day and more.
@@ -91,7 +95,8 @@ SELECT EXISTS (SELECT FROM wakeful.wake WHERE company = %(company)s AND state = 
 
 -- name: ended
 -- How many runs succeeded, and when the last one ended.
-SELECT count(*), extract('epoch' FROM max(ended_at))::float8 FROM wakeful.run WHERE company = %(company)s AND state = 'succeeded'
+SELECT count(*), extract('epoch' FROM max(ended_at))::float8 FROM wakeful.run
+WHERE company = %(company)s AND state = 'succeeded' AND issue LIKE 'issue%%'
 
 -- name: runs
 -- Which wake each run carries, and when its row was written, in the order of writing.
