@@ -85,7 +85,7 @@ def limit(invocation: Invocation, company_id: str, runs: str) -> None:
     """Say how many runs of a company may live at once; `none`: any number."""
     from wakeful import producers
 
-    if runs != "none" and not runs.isascii() or runs != "none" and not runs.isdigit():
+    if runs != "none" and not (runs.isascii() and runs.isdigit()):
         raise click.UsageError("say a number of runs, or none")
     most = None if runs == "none" else int(runs)
     with invocation.connection() as conn:
