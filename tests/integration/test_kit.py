@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from tests.conditions import wait_until
 
-from wakeful.testing import Database, Statements, VirtualClock, expect_blocked
+from wakeful.connections import connect
+from wakeful.testing import Database, HoldAt, Server, Statements, VirtualClock, expect_blocked
 
 
 def test_each_test_has_a_fresh_database(database: Database) -> None:
@@ -110,3 +117,58 @@ def test_statements_counts_nested_ones_and_not_itself(database: Database, statem
         conn.execute("", prepare=False)
     with pytest.raises(AssertionError, match="SELECT \\$1"), statements.none():
         conn.execute("SELECT 1")
+
+
+def test_kill_at_kills_at_the_named_arrival_and_runs_nothing_more() -> None:
+    code = (
+        "from wakeful.testing import KillAt\nat = KillAt('b', 2)\n"
+        "for place in 'abab':\n    print(place, flush=True)\n    at(place)\nprint('alive')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, ["a", "b", "a", "b"])
+
+
+def test_hold_at_holds_until_released() -> None:
+    hold = HoldAt("here")
+    passed = []
+
+    def walk() -> None:
+        for place in ("there", "here", "beyond"):
+            hold(place)
+            passed.append(place)
+
+    thread = threading.Thread(target=walk)
+    thread.start()
+    hold.wait_reached()
+    assert passed == ["there"]
+    hold.release()
+    thread.join(10)
+    assert passed == ["there", "here", "beyond"]
+    with pytest.raises(AssertionError, match="never released"):
+        HoldAt("here", within=0.01)("here")
+    with pytest.raises(AssertionError, match="nobody reached"):
+        HoldAt("here", within=0.01).wait_reached()
+
+
+def test_what_a_killed_test_left_is_swept_by_the_next_server(server: Server) -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom wakeful.testing import KillAt, Server\n"
+        "with Server(dsn=sys.argv[1], data=Path()) as server, server.database() as made:\n"
+        "    made.login('wakeful_host')\n    print(made.name, flush=True)\n    KillAt('now')('now')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, server.dsn], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    name = done.stdout.strip()
+    left = (
+        "SELECT (SELECT count(*) FROM pg_database WHERE datname = %(name)s),"
+        " (SELECT count(*) FROM pg_roles WHERE rolname LIKE %(name)s || '%%')"
+    )
+    with closing(connect(server.dsn, purpose="test")) as conn:
+        assert conn.execute(left, {"name": name}).fetchone() == (1, 1)
+
+        def swept() -> bool:
+            with Server(dsn=server.dsn, data=Path()):
+                return conn.execute(left, {"name": name}).fetchone() == (0, 0)
+
+        # The server may take a moment to see that its client is dead.
+        wait_until(swept, what="the sweep")

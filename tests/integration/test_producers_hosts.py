@@ -7,8 +7,6 @@ execute producers and write its own table.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,7 +25,6 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import wakeful
-from wakeful.connections import Session
 from wakeful.producers import ProducerResult, Statement
 from wakeful.testing import Database
 
@@ -62,7 +59,6 @@ AGENT = wakeful.add_agent(
 )
 UNASSIGN = wakeful.assign_issue("acme", "I-1", None, actor="agent:coder")
 BUDGET = wakeful.set_budget("acme", "company", Decimal("99.5"), hard_stop=False, warn_percent=50)
-NOTHING_HERE = "00000000-0000-7000-8000-000000000000"
 
 Execute = Callable[[Statement], ProducerResult]
 HostTransaction = Callable[[Callable[[Execute], None], bool], None]
@@ -304,44 +300,3 @@ def test_another_language_calls_it_directly(host_dsn: str, conn: psycopg.Connect
             "SELECT (wakeful.request_wake('acme', agent => 'coder', payload => '{\"a\": 1}', at => '2040-01-01Z')).*"
         ).fetchone()
     assert row[0] == "inserted"
-
-
-def test_a_hosts_own_tenant_setting_is_left_as_it_was(host_dsn: str) -> None:
-    with psycopg.connect(host_dsn) as host:
-        host.execute("SET LOCAL wakeful.company = 'mine'")
-        wakeful.run(host, wakeful.assign_issue("acme", "I-1", "agent:coder"))
-        assert host.execute("SELECT current_setting('wakeful.company')").fetchone() == ("mine",)
-        with pytest.raises(wakeful.errors.NotFound), host.transaction():
-            wakeful.run(host, wakeful.stop_run("acme", NOTHING_HERE))
-        assert host.execute("SELECT current_setting('wakeful.company')").fetchone() == ("mine",)
-
-
-def test_a_connection_made_before_a_fork_serves_parent_and_child(database: Database, company: str) -> None:
-    session = Session(database.dsn, purpose="test")
-    with session.transaction() as conn:
-        wakeful.run(conn, wakeful.create_issue("acme", "before"))
-    parent_pid = conn.info.backend_pid
-
-    def child(answer: Any) -> None:
-        for number in range(50):
-            with session.transaction() as own:
-                wakeful.run(own, wakeful.create_issue("acme", f"child {number}"))
-        answer.send(own.info.backend_pid)
-        session.close()
-        os._exit(0)  # without the interpreter's own clean-up, as after a crash
-
-    ours, theirs = multiprocessing.Pipe()
-    forked = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
-    forked.start()
-    theirs.close()
-    for number in range(50):
-        with session.transaction() as conn:
-            wakeful.run(conn, wakeful.create_issue("acme", f"parent {number}"))
-    assert conn.info.backend_pid == parent_pid
-    assert ours.recv() != parent_pid
-    forked.join(30)
-    assert forked.exitcode == 0
-    with session.transaction() as conn:
-        assert conn.info.backend_pid == parent_pid
-        assert conn.execute("SELECT count(*) FROM wakeful.issue").fetchone() == (101,)
-    session.close()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -135,6 +136,16 @@ def test_a_producer_leaves_no_tenant_behind(host: Conn) -> None:
     with host.transaction():
         wakeful.run(host, wakeful.assign_issue("a", "I-1", "user:ann"))
         assert host.execute("SELECT current_setting('wakeful.company', true)").fetchone() == ("",)
+
+
+def test_a_hosts_own_tenant_setting_is_left_as_it_was(host: Conn) -> None:
+    with host.transaction():
+        host.execute("SET LOCAL wakeful.company = 'mine'")
+        wakeful.run(host, wakeful.assign_issue("a", "I-1", "agent:coder"))
+        assert host.execute("SELECT current_setting('wakeful.company')").fetchone() == ("mine",)
+        with pytest.raises(NotFound), host.transaction():
+            wakeful.run(host, wakeful.stop_run("a", UUID(int=7)))
+        assert host.execute("SELECT current_setting('wakeful.company')").fetchone() == ("mine",)
 
 
 def test_another_tenants_ids_do_not_exist(host: Conn, two: dict[str, Any]) -> None:
