@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from wakeful_plugins import isolation
 from wakeful_plugins import light_signal as signal
 
 
@@ -15,11 +16,19 @@ class Command:
 
     Arguments:
         stdout, stderr: descriptors of its output; stdin is the runner's own, /dev/null.
+        isolated: put it into a pid namespace. ``pid`` is then the namespace's first process, and the wait
+            status of the command itself comes through the descriptor ``told`` (else -1).
 
     Until ``release`` nothing has been executed. If the runner dies before that, the child ends by itself.
+    Raises OSError.
     """
 
-    def __init__(self, arguments: list[str], cwd: str, stdout: int, stderr: int) -> None:
+    def __init__(self, arguments: list[str], cwd: str, stdout: int, stderr: int, *, isolated: bool) -> None:
+        self.told, tell_end = -1, -1
+        if isolated:
+            isolation.enter()
+            self.told, tell_end = os.pipe()
+            os.set_blocking(self.told, False)
         wait_end, self._go = os.pipe()
         self._report, error_end = os.pipe()
         every = signal.valid_signals()
@@ -27,10 +36,12 @@ class Command:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._go)
-            _become(arguments, cwd, (stdout, stderr), wait_end, error_end)
+            _become(arguments, cwd, (stdout, stderr), wait_end, error_end, tell_end)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.close(wait_end)
         os.close(error_end)
+        if isolated:
+            os.close(tell_end)
 
     def release(self) -> str | None:
         """Let the command be executed. Returns why that was impossible, or None."""
@@ -57,14 +68,20 @@ def exact_environment() -> dict[bytes, bytes]:
     return {name: value for name, _, value in pairs if name}
 
 
-def _become(arguments: list[str], cwd: str, output: tuple[int, int], wait_end: int, error_end: int) -> None:
+def _become(
+    arguments: list[str], cwd: str, output: tuple[int, int], wait_end: int, error_end: int, tell_end: int
+) -> None:
     """Turn this child into the command. Never returns."""
     what = "command"
     try:
-        os.setsid()
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if tell_end >= 0:
+            what = "pid namespace"
+            isolation.split_off(tell_end)
+        os.setsid()
         os.dup2(output[0], 1)
         os.dup2(output[1], 2)
         if os.read(wait_end, 1):

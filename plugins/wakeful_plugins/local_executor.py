@@ -22,7 +22,7 @@ from wakeful_plugins.run_directory import RunDirectories
 from wakeful_plugins.run_evidence import RunEvidence
 from wakeful_plugins.run_files import RunFiles
 from wakeful_plugins.run_record import read_holder, read_started
-from wakeful_plugins.runner_process import RunnerSettings, seconds, start_runner
+from wakeful_plugins.runner_process import RunnerSettings, seconds, start_runner, why_not_isolated
 
 if TYPE_CHECKING:
     from wakeful.config import Config
@@ -47,6 +47,8 @@ class LocalExecutor:
             itself (it may be another examiner at work).
         output_cap: bytes kept of each output; 0 means all.
         environ: where allow-listed variables come from; None means this process's own environment.
+        namespaces: give each command a pid namespace of its own, which the kernel clears and nothing in it can
+            hide from; refused at submit where that does not work (see ``why_no_namespaces``).
         python: the interpreter that runs the runner.
         crash: called at each ``CrashPoint``; for tests.
     """
@@ -62,11 +64,15 @@ class LocalExecutor:
         patience: timedelta = timedelta(seconds=10),
         output_cap: int = 64 << 20,
         environ: Mapping[str, str] | None = None,
+        namespaces: bool = False,
         python: str = sys.executable,
         crash: Callable[[str], None] = no_crash,
     ) -> None:
         self._directories = RunDirectories(data)
-        self._settings = RunnerSettings(python=python, poll=poll, drain=drain, output_cap=output_cap)
+        self._settings = RunnerSettings(
+            python=python, poll=poll, drain=drain, output_cap=output_cap, isolated=namespaces
+        )
+        self._namespaces_work = False  # until they were tried
         self._evidence = RunEvidence(self._directories, patience=patience, drain=drain, poll=poll, crash=crash)
         self._environ = environ
         self._crash = crash
@@ -76,8 +82,13 @@ class LocalExecutor:
         """Call ``changed`` from now on, from any thread, whenever a run has started or ended."""
         self._evidence.changed = changed
 
+    def why_no_namespaces(self) -> str | None:
+        """Try a command in a pid namespace now; return why that does not work on this host, or None if it does."""
+        return why_not_isolated(self._settings.python)
+
     def submit(self, spec: RunSpec, key: RunKey) -> None:
         """Prepare the run's directory and start its runner, unless the run has ever had one. Raises ExecutorError."""
+        self._check_namespaces()
         path = self._directories.path(key)
         coordination = self._directories.coordination(key)
         environment = child_environment(
@@ -176,6 +187,17 @@ class LocalExecutor:
     def close(self) -> None:
         """Stop watching. Leaves running children alone."""
         self._evidence.close()
+
+    def _check_namespaces(self) -> None:
+        """Raise ExecutorError if pid namespaces are asked for and do not work; tried until they do, then no more."""
+        if not self._settings.isolated or self._namespaces_work:
+            return
+        if refusal := self.why_no_namespaces():
+            raise ExecutorError(
+                f"pid namespaces do not work here: {refusal}",
+                hint="run without them, or let this user make user namespaces",
+            )
+        self._namespaces_work = True
 
     def _is_taken(self, files: RunFiles, spec: RunSpec, key: RunKey) -> bool:
         """Say whether this execution has or had its runner; a living one is watched from now on."""

@@ -33,17 +33,21 @@ class ProcessTree:
             are known, and what leaves the group is never seen.
 
     ``status`` is the main process's wait status once it has ended, ``outlived`` who had to be ended after it.
+    Where the command has a pid namespace, ``main`` is that namespace's first process, which only KILL ends, and
+    the command's own status is read from the descriptor ``told``.
     """
 
     def __init__(self, *, contained: bool) -> None:
         self.contained = contained
         self.main = 0
+        self.told = -1
         self.status: int | None = None
         self.outlived: set[tuple[int, int]] = set()
         self._asked: set[tuple[int, int]] = set()
 
     def reap(self) -> bool:
         """Collect what has ended. False when no child is left."""
+        self._hear()
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -52,9 +56,23 @@ class ProcessTree:
             if pid == 0:
                 return True
             if pid == self.main:
-                self.status = status
+                self._hear()
+                self.status = status if self.status is None else self.status
                 if not self.contained:
                     self._signal_group(signal.SIGKILL)  # its orphans are nobody's children here: now or never
+
+    def _hear(self) -> None:
+        """Learn the status of a command in a namespace, if it has ended."""
+        if self.told < 0:
+            return
+        try:
+            data = os.read(self.told, 32)
+        except BlockingIOError:
+            return
+        if data:
+            self.status = int(data)
+        os.close(self.told)
+        self.told = -1
 
     def end(self, *, kill: bool) -> None:
         """Signal whatever lives: TERM, once to each, or KILL."""
@@ -62,7 +80,7 @@ class ProcessTree:
             self._signal_group(signal.SIGKILL if kill else signal.SIGTERM)
         for stat in self._living():
             one = (stat.pid, stat.ticks)
-            if self.status is not None:
+            if self.status is not None and stat.pid != self.main:
                 self.outlived.add(one)
             if kill:
                 send(*one, signal.SIGKILL)

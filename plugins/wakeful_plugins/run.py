@@ -39,6 +39,7 @@ class Orders:
         self.drain = float(given.pop("--drain", "10"))
         self.output_cap = int(given.pop("--output-cap", str(64 << 20)))
         self.containment = given.pop("--containment", "subreaper" if sys.platform == "linux" else "group")
+        self.isolation = given.pop("--isolation", "none")
         if given or not self.command:
             raise ValueError(f"unknown flags: {' '.join(given)}" if given else "no command")
 
@@ -68,8 +69,9 @@ class Run:
 
     def start(self) -> None:
         """Execute the command, once ``started`` is durable."""
-        command = Command(self.orders.command, self.orders.cwd, *(output.fd for output in self.outputs))
-        self.tree.main = command.pid
+        orders, (stdout, stderr) = self.orders, (output.fd for output in self.outputs)
+        command = Command(orders.command, orders.cwd, stdout, stderr, isolated=orders.isolation == "namespaces")
+        self.tree.main, self.tree.told = command.pid, command.told
         self.started_at = time.time()
         main = stat_of(command.pid)
         started = {
@@ -146,7 +148,8 @@ class Run:
         else:
             moments += [self.began + orders.max_runtime] if orders.max_runtime else []
             moments += [self.grown + orders.silence_limit] if orders.silence_limit else []
-        if select.select([self.wake], [], [], max(0.0, min(moments) - time.monotonic()))[0]:
+        sources = [self.wake] if self.tree.told < 0 else [self.wake, self.tree.told]
+        if self.wake in select.select(sources, [], [], max(0.0, min(moments) - time.monotonic()))[0]:
             os.read(self.wake, 4096)
 
     def record(self) -> bool:

@@ -174,10 +174,12 @@ class RunEvidence:
         started = read_started(files)
         deadline = time.monotonic() + self._patience + self._drain + (started.grace if started else 0)
         while (lock := files.lock()) is None:
-            holder = read_holder(files)
+            holder, late = read_holder(files), time.monotonic() >= deadline
             if holder is not None and self.adopt(key, holder):
-                return self._status(files, key)
-            if time.monotonic() >= deadline:
+                status = self._status(files, key)
+                if late or not isinstance(status, Pending):  # nobody else would tell that it has started
+                    return status
+            elif late:
                 return Uncertain("the run's lock is held, but not by a runner that can be found from here")
             time.sleep(RETRY)
         try:

@@ -8,7 +8,8 @@ nothing of the tree is left. Its own environment is the command's, exactly.
 
 Flags take seconds as decimals (0 = no limit): ``--max-runtime --silence-limit --stop-grace --poll --drain``;
 bytes: ``--output-cap``; and ``--cwd``, ``--ready`` (a descriptor that closes once the command runs, and on
-which a failure before that is told), ``--containment`` subreaper (Linux) or group.
+which a failure before that is told), ``--containment`` subreaper (Linux) or group, ``--isolation`` none or
+namespaces (the command gets a pid namespace).
 SIGTERM and SIGUSR1 mean: look at the file ``stop`` now. SIGHUP and SIGINT are ignored.
 
 A full disk does not lose the exit status: room for ``exit.json`` is set aside before the command starts, and

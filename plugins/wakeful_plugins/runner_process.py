@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,13 +29,15 @@ class RunnerSettings:
         python: path of the interpreter.
         poll: how often a runner looks for a stop request it was not told of.
         drain: how long it waits for the kernel to end what was killed.
-        output_cap: bytes kept of each output.
+        output_cap: bytes kept of each output; 0 means all.
+        isolated: whether each command gets a pid namespace.
     """
 
     python: str
     poll: timedelta
     drain: timedelta
     output_cap: int
+    isolated: bool
 
     def arguments(self, spec: RunSpec, key: RunKey, path: Path) -> list[str]:
         """Return the command line that runs ``spec`` in the run directory ``path``. Raises ExecutorError."""
@@ -57,9 +62,35 @@ class RunnerSettings:
             "--poll": seconds("poll", self.poll),
             "--drain": seconds("drain", self.drain),
             "--output-cap": str(self.output_cap),
+            "--isolation": "namespaces" if self.isolated else "none",
         }
         pairs = [word for pair in flags.items() for word in pair]
         return [self.python, "-I", "-S", "-X", "utf8", str(RUNNER), *pairs, "--", *spec.command]
+
+
+def why_not_isolated(python: str) -> str | None:
+    """Run a command in a pid namespace, for real. Returns why that does not work here, or None if it does.
+
+    Arguments:
+        python: the interpreter for the runner, and for the command.
+    """
+    with tempfile.TemporaryDirectory(prefix="wakeful-") as scratch:
+        flags = ["--directory", scratch, "--cookie", "probe", "--isolation", "namespaces"]
+        command = [python, "-I", "-S", "-c", "import os; print(os.getpid(), os.readlink('/proc/self'))"]
+        done = subprocess.run(
+            [python, "-I", "-S", "-X", "utf8", str(RUNNER), *flags, "--", *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            return done.stderr.strip()
+        report = json.loads(Path(scratch, "exit.json").read_text())
+        pids = Path(scratch, "stdout").read_text().split()
+        if report["error"] or report["code"] != 0:
+            return report["error"] or f"a command in a namespace ended with {report['code']}"
+        return None if pids == ["2", "2"] else f"a command in a namespace saw itself as process {pids}"
 
 
 def start_runner(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, int]:

@@ -639,11 +639,10 @@ def test_killed_after_the_spawn(site: Site, place: CrashPoint) -> None:
     executor = site.executor()
     news = News(executor)
     status = executor.examine(key)
-    if place is CrashPoint.SPAWN_AFTER_STARTED or (site.path(key) / "started").exists():
-        assert isinstance(status, Running | Ended | Pending)
+    if place is CrashPoint.SPAWN_AFTER_STARTED or not isinstance(status, NeverStarted):
+        assert isinstance(status, Running | Ended)
         assert news.wait(key, Ended).report.exit_code == 6
     else:
-        assert isinstance(status, NeverStarted)
         wait_until(lambda: not carriers(key))
         assert not (site.path(key) / "started").exists()
 
@@ -1101,6 +1100,100 @@ def test_the_plugin_registers_one_executor(tmp_path: Path) -> None:
     [[executor]] = manager.hook.register_executors(config=SimpleNamespace(data=tmp_path))
     assert executor.name == "local"
     executor.close()
+
+
+# -- pid namespaces
+
+
+@pytest.fixture
+def isolating(site: Site) -> LocalExecutor:
+    """An executor that puts commands into pid namespaces."""
+    executor = site.executor(namespaces=True)
+    if refusal := executor.why_no_namespaces():
+        pytest.skip(f"needs leave to make pid namespaces: {refusal}")
+    return executor
+
+
+def test_a_command_alone_in_its_namespace(site: Site, isolating: LocalExecutor) -> None:
+    key, news = site.key(), News(isolating)
+    script = "echo $$ $(ls /proc | grep -c '^[0-9]') $(id -u) > out; cat out; exit 3"
+    isolating.submit(spec_of("sh", "-c", script), key)
+    report: ExitReport = news.wait(key, Ended).report
+    pid, processes, uid = map(int, report.stdout.tail.split())
+    assert (pid, uid, report.exit_code, report.grade) == (2, os.geteuid(), 3, Grade.CONTAINED)
+    assert processes <= 5  # the first process, the shell, its pipe
+    assert (site.path(key) / "work" / "out").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "number", "error"),
+    [
+        (("sh", "-c", "kill -9 $$"), None, 9, None),
+        (("no-such-program",), None, None, "command no-such-program: No such file or directory"),
+    ],
+)
+def test_how_a_command_in_a_namespace_ends(
+    site: Site, isolating: LocalExecutor, command: tuple[str, ...], code: int | None, number: int | None, error: str
+) -> None:
+    key, news = site.key(), News(isolating)
+    isolating.submit(spec_of(*command, environment={"PATH": "/usr/bin:/bin"}), key)
+    report: ExitReport = news.wait(key, Ended).report
+    assert (report.exit_code, report.signal, report.error, report.survivors_killed) == (code, number, error, 0)
+
+
+def test_what_outlives_a_command_in_a_namespace_gets_its_grace(site: Site, isolating: LocalExecutor) -> None:
+    key, news = site.key(), News(isolating)
+    script = "(trap 'echo bye; exit' TERM; echo up; while :; do read x < fifo; done) & read x < ready; exit 4"
+    script = f"mkfifo fifo ready; {script.replace('echo up', 'echo up; echo > ready')}"
+    isolating.submit(spec_of("sh", "-c", script, stop_grace=LONG), key)
+    report: ExitReport = news.wait(key, Ended).report
+    assert (report.exit_code, report.stdout.tail) == (4, "up\nbye\n")
+    assert report.survivors_killed >= 1
+
+
+def test_stop_of_a_namespace_that_ignores_it(site: Site, isolating: LocalExecutor) -> None:
+    key, news = site.key(), News(isolating)
+    isolating.submit(spec_of(*child("stubborn_tree", "stay", "cookieless", "quiet")), key)
+    site.line(key)
+    isolating.stop(key, GRACE)
+    report: ExitReport = news.wait(key, Ended).report
+    assert (report.ended_by, report.signal, report.grade) == (EndClass.STOPPED, 9, Grade.CONTAINED)
+
+
+def test_nothing_in_a_namespace_outlives_its_runner(site: Site, isolating: LocalExecutor) -> None:
+    """Even what hides from every search: the kernel ends it."""
+    key, news = site.key(), News(isolating)
+    isolating.submit(spec_of(*child("stubborn_tree", "stay", "cookieless", "quiet")), key)
+    site.line(key)
+    runner = site.runner(key)
+    tree = below(runner)
+    assert len(tree) == 3  # the first process, the command, its hidden grandchild
+    os.kill(runner, signal.SIGKILL)
+    news.wait(key, Uncertain)
+    wait_until(lambda: not any(lives(pid) for pid in tree))
+    assert isolating.examine(key) == Vanished(Grade.CONTAINED, survivors_killed=0)
+
+
+def below(root: int) -> list[int]:
+    children = [int(pid) for pid in Path(f"/proc/{root}/task/{root}/children").read_text().split()]
+    return [pid for child_pid in children for pid in (child_pid, *below(child_pid))]
+
+
+def test_namespaces_that_do_not_work_are_refused(site: Site, tmp_path: Path) -> None:
+    """An interpreter in a namespace of users in which no further one may be made."""
+    wrapper = tmp_path / "python"
+    wrapper.write_text(
+        "#!/bin/sh\nexec unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces;"
+        f' exec {sys.executable} "$@"\' sh "$@"\n'
+    )
+    wrapper.chmod(0o700)
+    if subprocess.run([wrapper, "-c", ""], capture_output=True).returncode != 0:
+        pytest.skip("needs leave to make user namespaces")
+    executor, key = site.executor(namespaces=True, python=str(wrapper)), site.key()
+    with pytest.raises(ExecutorError, match=r"pid namespaces do not work here: pid namespace .unshare.: ") as caught:
+        executor.submit(spec_of("true"), key)
+    assert caught.value.hint
+    assert not site.path(key).exists()
 
 
 # -- the example agent
