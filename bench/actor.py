@@ -28,9 +28,9 @@ FIRST = UUID(int=0)
 
 def schedule(dsn: str) -> None:
     """Run a scheduler until standard input closes."""
-    from wakeful_plugins import execution_wait, request, task_retry
-
     from instant import Plugin  # the bench's own
+
+    from wakeful_plugins import execution_wait, request, task_retry
 
     with tempfile.TemporaryDirectory() as data:
         settings = config.load({"dsn": dsn, "data": data, "host": "bench", "slots": SLOTS}, {}, Path(data))

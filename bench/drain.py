@@ -7,6 +7,7 @@ import time
 import stage
 from row import Row, paired
 from stage import PATIENCE, Stage
+
 from wakeful.testing import Server
 
 BATCH = 100

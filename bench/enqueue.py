@@ -6,12 +6,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from psycopg.types.json import Jsonb
-
 import stage
 import statements
+from psycopg.types.json import Jsonb
 from row import Row, paired
 from stage import COMPANY, Stage
+
 from wakeful.testing import Server
 
 
@@ -36,7 +36,13 @@ def _calls(many: int) -> list[dict[str, Any]]:
     at = datetime.now(UTC) + timedelta(days=1)
     payload = Jsonb({"reason": "bench", "text": "x" * 100})
     return [
-        {"company": COMPANY, "agent": f"agent{n % 100 + 1}", "issue": f"issue{n % 100 + 1}", "payload": payload, "at": at}
+        {
+            "company": COMPANY,
+            "agent": f"agent{n % 100 + 1}",
+            "issue": f"issue{n % 100 + 1}",
+            "payload": payload,
+            "at": at,
+        }
         for n in range(many)
     ]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+import stage
 from row import Row
 from stage import Stage
-from wakeful.testing import Server, Statements
 
-import stage
+from wakeful.testing import Server, Statements
 
 
 def rows(server: Server, *, quick: bool) -> list[Row]:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from psycopg import Connection
-
 import stage
+from psycopg import Connection
 from row import Row, paired, percentile, spread
 from stage import Stage
+
 from wakeful.testing import Server
 
 
@@ -71,7 +71,10 @@ def rows(server: Server, *, quick: bool) -> list[Row]:
                 side.open_gate()
                 side.request()
         found = []
-        for name, most, once in (("wake_latency_p50", 1.5, Side.open_gate), ("request_latency_p50", None, Side.request)):
+        for name, most, once in (
+            ("wake_latency_p50", 1.5, Side.open_gate),
+            ("request_latency_p50", None, Side.request),
+        ):
             samples = [(once(ours), once(limit)) for _ in range(pairs)]
             found.append(paired(name, "ms", [s[0] for s in samples], [s[1] for s in samples], most=most))
         found.append(_isolated(ours, limit, isolated))
@@ -84,9 +87,7 @@ def _isolated(ours: Side, limit: Side, many: int) -> Row:
     mine, theirs = [s[0] for s in samples], [s[1] for s in samples]
     worst, bare = percentile(mine, 99), percentile(theirs, 99)
     assert min(mine) >= -0.5, "a run came early"
-    return Row(
-        "deadline_lateness_p99", worst, "ms", bare, worst / bare, many, spread(mine), "≤ 10 ms", met=worst <= 10
-    )
+    return Row("deadline_lateness_p99", worst, "ms", bare, worst / bare, many, spread(mine), "≤ 10 ms", met=worst <= 10)
 
 
 def _stream(ours: Side, many: int, seconds: float) -> Row:

@@ -23,6 +23,7 @@ import idle
 import latency
 import machine
 from row import Row
+
 from wakeful.testing import Server
 
 HERE = Path(__file__).parent
@@ -64,7 +65,8 @@ def _measured(part: str, server: Server, *, quick: bool) -> Iterator[Row]:
         if importlib.util.find_spec("coordination") is not None:
             yield from importlib.import_module("coordination").rows(quick=quick)
     else:
-        yield from {"idle": idle, "latency": latency, "enqueue": enqueue, "drain": drain}[part].rows(server, quick=quick)
+        parts = {"idle": idle, "latency": latency, "enqueue": enqueue, "drain": drain}
+        yield from parts[part].rows(server, quick=quick)
 
 
 def _show(header: dict[str, Any], rows: Sequence[Row]) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import statements
 from psycopg import Connection
 
-import statements
 from wakeful.testing import Database, Server
 
 COMPANY = "bench"

@@ -91,7 +91,7 @@ SELECT wait_gate, state FROM wakeful.wake WHERE company = %(company)s AND id = %
 -- Whether anything is still pending or alive.
 SELECT EXISTS (SELECT FROM wakeful.wake WHERE company = %(company)s AND state = 'deferred' AND due_at <= wakeful.now())
     OR EXISTS (SELECT FROM wakeful.run WHERE company = %(company)s
-               AND state IN ('queued', 'starting', 'running', 'suspended', 'stopping'))
+               AND ended_at IS NULL)
 
 -- name: ended
 -- How many runs succeeded, and when the last one ended.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from itertools import islice
 
 from wakeful import claims, store, work
 from wakeful.claims import Claimant, Claims
@@ -22,6 +23,7 @@ from wakeful.watch import Watch
 
 log = logging.getLogger("wakeful.starts")
 
+CHUNK = 20  # runs whose payloads are in memory together
 BUSY = 1.0  # seconds after which rows are looked at again that somebody else held
 
 
@@ -144,24 +146,37 @@ class Starts:
     def start(self) -> None:
         """Hand over what was claimed. A run that cannot be prepared or started holds up no other."""
         while self._claimed:
-            key = next(iter(self._claimed))
-            try:
-                with self._session.autocommit() as conn:
-                    given = work.read(conn, key)
-                if given is not None and given.executor not in self._watch.executors:
-                    raise LookupError(f"executor {given.executor!r} is not loaded here")
-            except Exception as error:
-                if is_transient(error):
-                    raise
-                pause = self._retries.failed(("start", key))
-                log.warning("run %s cannot be prepared, trying again in %.1f s: %s", key.cookie, pause, error)
-                self._held_up.add(key)
-                self._claimed.pop(key)
+            company = next(iter(self._claimed)).company
+            self._start(company, list(islice((key for key in self._claimed if key.company == company), CHUNK)))
+
+    def _start(self, company: str, keys: Sequence[RunKey]) -> None:
+        try:
+            with self._session.autocommit() as conn:
+                given = work.read(conn, company, keys)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            if len(keys) == 1:
+                self._hold_up(keys[0], error)
+                return
+            for key in keys:
+                self._start(company, [key])
+            return
+        for key in keys:
+            ready = given.get(key)
+            if ready is not None and ready.executor not in self._watch.executors:
+                self._hold_up(key, LookupError(f"executor {ready.executor!r} is not loaded here"))
                 continue
             self._claimed.pop(key)
             self._retries.succeeded(("start", key))
-            if given is not None:
-                self._hand_over(key, given)
+            if ready is not None:
+                self._hand_over(key, ready)
+
+    def _hold_up(self, key: RunKey, error: Exception) -> None:
+        pause = self._retries.failed(("start", key))
+        log.warning("run %s cannot be prepared, trying again in %.1f s: %s", key.cookie, pause, error)
+        self._held_up.add(key)
+        self._claimed.pop(key)
 
     def _hand_over(self, key: RunKey, given: work.Work) -> None:
         self._watch.add(key, given.executor)

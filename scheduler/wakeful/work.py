@@ -1,7 +1,8 @@
-"""What one claimed run is given: its row, read whole, as a RunSpec with ``input.json`` v1."""
+"""What a claimed run is given: its row, read whole, as a RunSpec with ``input.json`` v1."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,17 @@ class Work:
     stopping: bool
 
 
-def read(conn: Connection[Any], key: RunKey) -> Work | None:
-    """Return a claimed run's work, or None if its generation is overtaken. Payloads are read one run at a time."""
-    parameters = {"company": key.company, "run": key.run, "generation": key.generation}
-    row = store.run(conn, "dispatch.work", parameters).fetchone()
-    if row is None:
-        return None
+def read(conn: Connection[Any], company: str, keys: Sequence[RunKey]) -> dict[RunKey, Work]:
+    """Return the work of claimed runs of one company, without those whose generation is overtaken.
+
+    Their payloads are in memory together, so ``keys`` should be few.
+    """
+    columns = {"runs": [key.run for key in keys], "generations": [key.generation for key in keys]}
+    rows = store.run(conn, "dispatch.work", {"company": company, **columns})
+    return {RunKey(company, row.run, row.generation): _work(row) for row in rows}
+
+
+def _work(row: Any) -> Work:
     spec = RunSpec(
         command=tuple(row.command),
         input=_input(row),

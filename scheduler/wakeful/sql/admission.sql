@@ -1,9 +1,9 @@
 -- One admission pass over receipts of one company: lock, judge in the next statement, write, look again.
 -- Lock order: issues ascending, then wakes, then the company's limits lock, then project.
 
--- name: custom_plans
--- The judge reads few rows of big tables; a generic plan would not.
-SET LOCAL plan_cache_mode = force_custom_plan
+-- name: cached_plans
+-- Planning the judge costs more than running it; its statements leave a planner nothing to choose but the keys.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true) AS plans, set_config('enable_seqscan', 'off', true) AS scans
 
 -- name: lock_issues
 -- Locks the issues of the candidates, ascending. A statement of its own: a judgement in the same one would
@@ -20,7 +20,8 @@ WHERE w.company = %(company)s AND w.id = ANY (%(ids)s) AND w.state = 'deferred'
 ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: facts
--- Everything the judgement of each receipt may depend on, in one snapshot, in the order of receipts.Fact.
+-- Everything the judgement of each receipt may depend on, in one snapshot, in the order of receipts.Fact. Each lookup
+-- is a LIMIT 1 of its own, so that every plan, a cached one too, goes by the keys whatever the statistics say.
 SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue, coalesce(i.project, w.project),
        w.actor_kind, w.actor, w.created_at, w.due_at, w.wait_gate, w.wait_key, w.wait_reason, w.failures,
        w.certified_run, w.certified_generation, w.estimate,
@@ -38,23 +39,27 @@ SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue
        o.root, o.mode,
        (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = w.company AND x.issue = w.issue AND x.state = 'open'
         ORDER BY x.id LIMIT 1),
-       wakeful.open_blocker(w.company, w.issue),
+       CASE WHEN EXISTS (SELECT FROM wakeful.issue_block x WHERE x.company = w.company AND x.issue = w.issue)
+            THEN wakeful.open_blocker(w.company, w.issue) END,
        (SELECT x.id FROM wakeful.environment_lease x WHERE x.company = w.company AND x.issue = w.issue AND x.state = 'active'
         ORDER BY x.id LIMIT 1),
        k.signature,
        CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
        wakeful.wall()
 FROM wakeful.wake w
-JOIN wakeful.company c ON c.company = w.company
-JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent
-LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
-LEFT JOIN wakeful.project p ON p.company = w.company AND p.id = coalesce(i.project, w.project)
-LEFT JOIN wakeful.run s ON s.company = w.company AND s.id = w.certified_run
-LEFT JOIN wakeful.run l ON l.company = w.company AND l.issue = w.issue AND l.wave_slot IS NULL
-    AND l.state IN ('queued', 'starting', 'running', 'suspended', 'stopping')
-LEFT JOIN wakeful.circuit k ON k.company = w.company AND k.agent = w.agent AND k.opened_at IS NOT NULL
-LEFT JOIN LATERAL wakeful.hold_over(w.company, w.issue) o
-    ON EXISTS (SELECT FROM wakeful.hold h WHERE h.company = w.company AND h.state = 'active')
+CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = w.company LIMIT 1) AS c
+CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = w.company AND x.id = w.agent LIMIT 1) AS a
+LEFT JOIN LATERAL (SELECT * FROM wakeful.issue x WHERE x.company = w.company AND x.id = w.issue LIMIT 1) AS i ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.project x
+                   WHERE x.company = w.company AND x.id = coalesce(i.project, w.project) LIMIT 1) AS p ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.run x WHERE x.company = w.company AND x.id = w.certified_run LIMIT 1) AS s ON true
+LEFT JOIN LATERAL (SELECT x.id FROM wakeful.run x WHERE x.company = w.company AND x.issue = w.issue AND x.wave_slot IS NULL
+                   AND x.state IN ('queued', 'starting', 'running', 'suspended', 'stopping') LIMIT 1) AS l ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.circuit x
+                   WHERE x.company = w.company AND x.agent = w.agent AND x.opened_at IS NOT NULL LIMIT 1) AS k ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.hold_over(w.company, w.issue)
+                   WHERE EXISTS (SELECT FROM wakeful.hold h WHERE h.company = %(company)s AND h.state = 'active')
+                   LIMIT 1) AS o ON true
 WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)
 ORDER BY w.priority, w.due_at NULLS LAST, w.id
 
@@ -79,7 +84,7 @@ WHERE b.company = %(company)s
 -- The agents' live runs against their limits; counted only where there is a limit.
 SELECT a.id, CASE WHEN a.max_concurrent_runs IS NULL THEN 0 ELSE (
            SELECT count(*)::integer FROM wakeful.run r WHERE r.company = a.company AND r.agent = a.id
-           AND r.state IN ('queued', 'starting', 'running', 'stopping')) END AS live,
+           AND r.ended_at IS NULL AND r.state <> 'suspended') END AS live,
        a.max_concurrent_runs AS limit, a.estimate
 FROM wakeful.agent a
 WHERE a.company = %(company)s
@@ -111,7 +116,7 @@ WHERE p.company = %(company)s
 -- The company's live runs against its limit; counted only where there is a limit.
 SELECT CASE WHEN c.max_concurrent_runs IS NULL THEN 0 ELSE (
            SELECT count(*)::integer FROM wakeful.run r WHERE r.company = c.company
-           AND r.state IN ('queued', 'starting', 'running', 'stopping')) END AS live,
+           AND r.ended_at IS NULL AND r.state <> 'suspended') END AS live,
        c.max_concurrent_runs AS limit
 FROM wakeful.company c WHERE c.company = %(company)s
 

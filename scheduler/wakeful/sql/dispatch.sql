@@ -65,20 +65,24 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.is
        o.root, o.mode,
        (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = r.company AND x.issue = r.issue AND x.state = 'open'
         ORDER BY x.id LIMIT 1),
-       wakeful.open_blocker(r.company, r.issue),
+       CASE WHEN EXISTS (SELECT FROM wakeful.issue_block x WHERE x.company = r.company AND x.issue = r.issue)
+            THEN wakeful.open_blocker(r.company, r.issue) END,
        (SELECT x.id FROM wakeful.environment_lease x WHERE x.company = r.company AND x.issue = r.issue AND x.state = 'active'
         ORDER BY x.id LIMIT 1),
        k.signature,
        CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
        wakeful.wall()
 FROM wakeful.run r
-JOIN wakeful.company c ON c.company = r.company
-JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
-LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
-LEFT JOIN wakeful.project p ON p.company = r.company AND p.id = coalesce(i.project, r.project)
-LEFT JOIN wakeful.circuit k ON k.company = r.company AND k.agent = r.agent AND k.opened_at IS NOT NULL
-LEFT JOIN LATERAL wakeful.hold_over(r.company, r.issue) o
-    ON EXISTS (SELECT FROM wakeful.hold h WHERE h.company = r.company AND h.state = 'active')
+CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = r.company LIMIT 1) AS c
+CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = r.company AND x.id = r.agent LIMIT 1) AS a
+LEFT JOIN LATERAL (SELECT * FROM wakeful.issue x WHERE x.company = r.company AND x.id = r.issue LIMIT 1) AS i ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.project x
+                   WHERE x.company = r.company AND x.id = coalesce(i.project, r.project) LIMIT 1) AS p ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.circuit x
+                   WHERE x.company = r.company AND x.agent = r.agent AND x.opened_at IS NOT NULL LIMIT 1) AS k ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.hold_over(r.company, r.issue)
+                   WHERE EXISTS (SELECT FROM wakeful.hold h WHERE h.company = %(company)s AND h.state = 'active')
+                   LIMIT 1) AS o ON true
 WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)
 ORDER BY r.priority, r.queued_at, r.id
 
@@ -146,8 +150,8 @@ WHERE r.company = %(company)s AND r.id = u.run AND r.state = 'queued'
       IS DISTINCT FROM (u.gate, u.key, u.reason, u.message, u.reopens_at)
 
 -- name: work
--- Everything one run is given: its agent's contract, its wake, its issue, and what the run it retries left. Durations
--- are cut to what every driver can represent.
+-- Everything each of a few runs is given: its agent's contract, its wake, its issue, and what the run it retries left.
+-- Durations are cut to what every driver can represent.
 SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.agent, r.issue, r.retry_of,
        coalesce(r.executor, a.executor) AS executor, a.command, a.cwd, a.env_allow, a.env_values,
        CASE WHEN a.max_runtime IS NOT NULL THEN least(a.max_runtime, interval '10 years') END AS max_runtime,
@@ -158,13 +162,13 @@ SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.
        s.exit_code AS retried_exit_code, s.message AS retried_message,
        (SELECT e.number FROM wakeful.epoch e) AS epoch,
        wakeful.wall() + least(a.max_runtime, interval '10 years') AS deadline
-FROM wakeful.run r
-JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent
-LEFT JOIN wakeful.wake w ON w.company = r.company AND w.id = r.wake
-LEFT JOIN wakeful.issue i ON i.company = r.company AND i.id = r.issue
-LEFT JOIN wakeful.run s ON s.company = r.company AND s.id = r.retry_of
-WHERE r.company = %(company)s AND r.id = %(run)s AND r.generation = %(generation)s
-  AND r.state IN ('starting', 'running', 'stopping')
+FROM unnest(%(runs)s::uuid[], %(generations)s::integer[]) AS u (run, generation)
+CROSS JOIN LATERAL (SELECT * FROM wakeful.run x WHERE x.company = %(company)s AND x.id = u.run LIMIT 1) AS r
+CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = r.company AND x.id = r.agent LIMIT 1) AS a
+LEFT JOIN LATERAL (SELECT * FROM wakeful.wake x WHERE x.company = r.company AND x.id = r.wake LIMIT 1) AS w ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.issue x WHERE x.company = r.company AND x.id = r.issue LIMIT 1) AS i ON true
+LEFT JOIN LATERAL (SELECT * FROM wakeful.run x WHERE x.company = r.company AND x.id = r.retry_of LIMIT 1) AS s ON true
+WHERE r.generation = u.generation AND r.state IN ('starting', 'running', 'stopping')
 
 -- name: started
 -- Executors' news: the commands run.
