@@ -89,8 +89,9 @@ class HeldCaches:
                     files.rename(LIVE, held, at)
                 except FileNotFoundError:
                     return Cleaned("absent")
+            # Before anything is decided about these bytes, they can no longer become live again.
             self._root.sync(at, place)
-            if self._is_own(at, held, place, terminal):
+            if self.is_own(at, held, place, terminal):
                 files.unlink(held, at)
                 self._root.sync(at, place)
                 return Cleaned("deleted")
@@ -104,7 +105,8 @@ class HeldCaches:
             return False
         return data is not None and _owner(data) not in (None, terminal.generation.id) and not _digests(data, terminal)
 
-    def _is_own(self, at: int, held: str, place: str, terminal: Terminal) -> bool:
+    def is_own(self, at: int, held: str, place: str, terminal: Terminal) -> bool:
+        """Read what was really moved, and say whether it is the ended generation's."""
         try:
             data = publish.read_file(self._root, at, held, place=place, limit=LIMIT)
         except (UnsafePath, InvalidRecord):

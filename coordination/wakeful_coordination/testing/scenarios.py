@@ -11,6 +11,7 @@ from wakeful_coordination import Coordination, Generation, Mutation, Transaction
 from wakeful_coordination.errors import Superseded
 from wakeful_coordination.held_cache import cache_header
 from wakeful_coordination.layout import instance_path, receipts_path
+from wakeful_coordination.terminal import Terminal
 from wakeful_coordination.testing.disk import Disk
 from wakeful_coordination.testing.explorer import Acks, Explorer
 from wakeful_coordination.testing.weakest_posix import ROOT, Flush
@@ -163,6 +164,14 @@ class TerminalAndCleanup:
 
     def work(self, coord: Coordination, acks: Acks) -> None:
         """Record the terminal and clean up; a retry does the very same."""
+        judge = coord.caches.is_own
+
+        def judging(at: int, held: str, place: str, terminal: Terminal) -> bool:
+            if "judged" not in acks:
+                acks.append("judged")
+            return judge(at, held, place, terminal)
+
+        coord.caches.is_own = judging  # type: ignore[method-assign]
         terminal = coord.terminals.record(self.captured, "succeeded")
         if "terminal" not in acks:
             acks.append("terminal")
@@ -183,6 +192,8 @@ class TerminalAndCleanup:
             wrong.append("invariant 16: held without a terminal")
         if "end" in acks and (not terminals or self.own in files.values()):
             wrong.append("invariant 14, 18: agent.end, but no terminal or the deleted bytes came back")
+        if "judged" in acks and files.get("cache") == self.own:
+            wrong.append("invariant 18: bytes that were set aside and judged are live again")
         arrived = [one for one in range(len(self.arrivals)) if f"newer {one}" in acks]
         # A newer cache may itself be overwritten by its own successor, never by us.
         if arrived and self.newer(arrived[-1]) not in files.values():
