@@ -123,8 +123,10 @@ class Dispatcher(threading.Thread):
     # ── told by other threads ───────────────────────────────────────────────────────────────────────────
 
     def connected(self, *, owner: bool) -> None:
-        """Signals arrive from now on; look at every run of this host, and at every queue."""
-        self._inbox.connected(owner=owner)
+        """Signals arrive from now on; look at every run of this host, and at every queue, without waiting."""
+        with self.condition:
+            self._failures, self._blocked_until = 0, None
+            self._inbox.connected(owner=owner)
 
     def disconnected(self) -> None:
         """Deaf, and no owner; running children go on being watched."""

@@ -69,8 +69,13 @@ def bare(whole: Ending, error: Exception) -> Ending | None:
     report = whole.report
     if report is not None:
         stdout, stderr = (replace(output, tail="", altered=True) for output in (report.stdout, report.stderr))
-        report = replace(report, stdout=stdout, stderr=stderr)
+        codes = {"exit_code": _small(report.exit_code), "signal": _small(report.signal)}
+        report = replace(report, stdout=stdout, stderr=stderr, **codes)
     return replace(whole, conclusion=_unsuitable(f"{type(error).__name__}: {error}"), report=report)
+
+
+def _small(number: int | None) -> int | None:
+    return number if number is not None and abs(number) < 1 << 31 else None
 
 
 def _unsuitable(detail: str) -> Conclusion:

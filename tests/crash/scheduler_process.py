@@ -2,7 +2,8 @@
 
 One argument, a JSON object: dsn, data, host, crash (name of the crash point at which it kills itself, or ""), arrival
 (which arrival there), lease (seconds of length, renewal, margin), grace (seconds), stop_children, environment
-(variables to set). Prints ``ready`` when it has looked around, and ends as a scheduler ends.
+(variables to set), fork (whether it forks once it is ready; the child ends its copy of the scheduler, and lives on).
+Prints ``ready`` when it has looked around, and ends as a scheduler ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -42,12 +44,18 @@ class QuickExecutor:
 class AnnouncedScheduler(Scheduler):
     """Says when it is ready."""
 
+    forks = False
+
     def start(self) -> None:
         super().start()
         threading.Thread(target=self._announce, daemon=True).start()
 
     def _announce(self) -> None:
         if self.wait_ready(30):
+            if self.forks and os.fork() == 0:
+                self.stop()
+                while True:
+                    signal.pause()
             sys.stdout.write("ready\n")
             sys.stdout.flush()
 
@@ -69,7 +77,9 @@ def main(orders: dict[str, Any]) -> int:
     length, renewal, margin = (timedelta(seconds=seconds) for seconds in orders["lease"])
     pace = Pace(keep_alive=timedelta(seconds=0.5), frozen=timedelta(seconds=5), contend=timedelta(seconds=0.5))
     tuning = Tuning(pace=pace, lease=Lease(length, renewal, margin), crash=crash)
-    return AnnouncedScheduler(settings, hooks, tuning=tuning).run_until_signalled()
+    scheduler = AnnouncedScheduler(settings, hooks, tuning=tuning)
+    scheduler.forks = orders["fork"]
+    return scheduler.run_until_signalled()
 
 
 if __name__ == "__main__":

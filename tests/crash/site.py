@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from psycopg import Connection
 from psycopg.rows import dict_row
 from tests.conditions import wait_until
 
@@ -34,6 +36,7 @@ class SchedulerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                start_new_session=True,
             )
 
     def wait_ready(self) -> SchedulerProcess:
@@ -64,8 +67,8 @@ class SchedulerProcess:
         return self.log.read_text(errors="replace")
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -80,10 +83,14 @@ class Site:
         self.data = root / "data"
         self.truth = root / "truth"
         self.truth.touch()
-        self.conn = database.connect()
-        self.conn.row_factory = dict_row
+        self.conn = self.connect()
         self.schedulers: list[SchedulerProcess] = []
         self.conn.execute("SELECT wakeful.add_company(%s)", (COMPANY,))
+
+    def connect(self) -> Connection[dict[str, Any]]:
+        conn = self.database.connect()
+        conn.row_factory = dict_row
+        return conn
 
     # ── actors ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,6 +106,7 @@ class Site:
         stop_children: str = "leave",
         lease: tuple[float, float, float] = (60, 20, 20),
         environment: dict[str, str] | None = None,
+        fork: bool = False,
     ) -> SchedulerProcess:
         orders = {
             "dsn": dsn or self.database.dsn,
@@ -110,6 +118,7 @@ class Site:
             "grace": grace,
             "stop_children": stop_children,
             "environment": environment or {},
+            "fork": fork,
         }
         made = SchedulerProcess(orders, self.root / f"scheduler-{len(self.schedulers)}.log")
         self.schedulers.append(made)
@@ -157,6 +166,12 @@ class Site:
     def executions(self) -> list[str]:
         """Return the cookie of each execution of a command, in order, as the command itself wrote it down."""
         return self.truth.read_text().split()
+
+    def wait_executions(self, number: int) -> None:
+        wait_until(lambda: len(self.executions()) >= number, what=f"{number} executions of a command")
+
+    def stop_files(self) -> list[Path]:
+        return list(self.data.glob("runs/*/*/*/stop"))
 
     def count(self, table: str) -> int:
         return self.conn.execute(f"SELECT count(*) AS n FROM wakeful.{table}").fetchone()["n"]  # noqa: S608 - our own name
