@@ -72,7 +72,7 @@ def _admit(conn: Connection[Any], company: str, ids: list[UUID]) -> None:
     key = {"company": company, "ids": ids}
     with conn.transaction():
         with conn.pipeline():
-            store.run(conn, "admission.custom_plans", prepare=False)
+            store.run(conn, "settings.cached_plans")
             store.run(conn, "admission.lock_issues", key)
             store.run(conn, "admission.lock_wakes", key)
             reading = conn.execute(store.query("admission.facts"), key)

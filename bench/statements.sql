@@ -107,7 +107,7 @@ SELECT id, extract('epoch' FROM due_at)::float8 FROM wakeful.wake
 WHERE company = %(company)s AND state = 'deferred' AND due_at < wakeful.now() + interval '1 hour'
 
 -- name: vacuum
-VACUUM (ANALYZE) wakeful.wake, wakeful.run, wakeful.issue
+VACUUM (ANALYZE) wakeful.wake, wakeful.run, wakeful.issue, wakeful.agent, wakeful.project, wakeful.company
 
 -- name: batch_admit
 -- The ungated hand-written batch: a hundred due wakes become runs,

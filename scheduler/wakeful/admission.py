@@ -111,7 +111,7 @@ class Admission:
         key = {"company": company, "ids": ids}
         with conn.transaction():
             with conn.pipeline():
-                store.run(conn, "admission.cached_plans")
+                store.run(conn, "settings.cached_plans")
                 store.run(conn, "admission.lock_issues", key)
                 locking = store.run(conn, "admission.lock_wakes", key)
                 asked = reading.facts_and_limits(conn, key)

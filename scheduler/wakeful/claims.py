@@ -71,7 +71,9 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
     # Behind one gate a run may still wait while another no longer does, so more are judged than may be started.
     look = limit if gate is None else max(limit, PAGE)
     with conn.transaction():
-        ids, left = _lock(conn, company, who, look, gate)
+        with conn.pipeline():
+            store.run(conn, "settings.cached_plans")
+            ids, left = _lock(conn, company, who, look, gate)
         if not ids:
             return Claims(left=left)
         if store.run(conn, "settings.halted").fetchall()[0].halted:

@@ -1,10 +1,6 @@
 -- One admission pass over receipts of one company: lock, judge in the next statement, write, look again.
 -- Lock order: issues ascending, then wakes, then the company's limits lock, then project.
 
--- name: cached_plans
--- Planning the judge costs more than running it; its statements leave a planner nothing to choose but the keys.
-SELECT set_config('plan_cache_mode', 'force_generic_plan', true) AS plans, set_config('enable_seqscan', 'off', true) AS scans
-
 -- name: lock_issues
 -- Locks the issues of the candidates, ascending. A statement of its own: a judgement in the same one would
 -- see the snapshot from before the wait.
@@ -86,9 +82,8 @@ SELECT a.id, CASE WHEN a.max_concurrent_runs IS NULL THEN 0 ELSE (
            SELECT count(*)::integer FROM wakeful.run r WHERE r.company = a.company AND r.agent = a.id
            AND r.ended_at IS NULL AND r.state <> 'suspended') END AS live,
        a.max_concurrent_runs AS limit, a.estimate
-FROM wakeful.agent a
-WHERE a.company = %(company)s
-  AND a.id IN (SELECT w.agent FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+FROM (SELECT DISTINCT w.agent FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)) AS u
+CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = %(company)s AND x.id = u.agent LIMIT 1) AS a
 
 -- name: accounts
 -- The provider accounts of the candidates: closed or not, and where their ramp and rate stand.

@@ -19,19 +19,19 @@ GROUP BY r.company, r.wait_gate, r.wait_key
 -- name: lock_claimable
 -- Queued runs this host may take: its own, or nobody's whose labels it meets.
 SELECT r.id FROM wakeful.run r
-JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
 WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NULL AND r.kind = 'agent'
   AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s)
+  AND (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent) = ANY (%(executors)s)
 ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
 
 -- name: lock_waiting
 -- Queued runs that wait on a gate that may have opened (any gate of an issue, where the issue itself changed).
 SELECT r.id FROM wakeful.run r
-JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
 WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NOT NULL AND r.kind = 'agent'
   AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s)
   AND (r.wait_gate = %(gate)s AND r.wait_key = %(key)s OR %(gate)s = 'issue' AND r.issue = %(key)s)
+  AND (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent) = ANY (%(executors)s)
 ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
 
@@ -39,12 +39,13 @@ FOR NO KEY UPDATE OF r SKIP LOCKED
 -- Whether a run this host may take was left out because somebody held its row: it is looked at again in a moment.
 SELECT EXISTS (
     SELECT FROM wakeful.run r
-    JOIN wakeful.agent a ON a.company = r.company AND a.id = r.agent AND a.executor = ANY (%(executors)s)
     WHERE r.company = %(company)s AND r.state = 'queued' AND r.kind = 'agent'
       AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s) AND r.id <> ALL (%(ids)s::uuid[])
       AND CASE WHEN %(gate)s::text IS NULL THEN r.wait_gate IS NULL
                ELSE r.wait_gate = %(gate)s AND r.wait_key = %(key)s
-                    OR %(gate)s = 'issue' AND r.wait_gate IS NOT NULL AND r.issue = %(key)s END) AS yes
+                    OR %(gate)s = 'issue' AND r.wait_gate IS NOT NULL AND r.issue = %(key)s END
+      AND (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent) = ANY (%(executors)s)
+    ) AS yes
 
 -- name: lock_issues
 -- The issues of the runs about to start, ascending.
@@ -105,9 +106,9 @@ WHERE b.company = %(company)s
 
 -- name: agents
 -- The agents' estimates; concurrency was judged when the run was admitted.
-SELECT a.id, 0 AS live, NULL::integer AS limit, a.estimate, a.max_attempts FROM wakeful.agent a
-WHERE a.company = %(company)s
-  AND a.id IN (SELECT r.agent FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+SELECT a.id, 0 AS live, NULL::integer AS limit, a.estimate, a.max_attempts
+FROM (SELECT DISTINCT r.agent FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)) AS u
+CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = %(company)s AND x.id = u.agent LIMIT 1) AS a
 
 -- name: accounts
 -- The provider accounts of the runs: closed or not. Ramp and rate were judged when they were admitted.

@@ -1,5 +1,10 @@
 -- Instance settings as the scheduler reads them.
 
+-- name: cached_plans
+-- For a transaction that judges: planning costs more than running, and its statements leave a planner nothing to choose
+-- but the keys.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true) AS plans, set_config('enable_seqscan', 'off', true) AS scans
+
 -- name: all
 -- Every stored setting, with the database's time.
 SELECT s.name, s.value FROM wakeful.setting s ORDER BY s.name

@@ -236,8 +236,8 @@ CREATE INDEX run_claimable ON wakeful.run (company, priority, queued_at, id)
 CREATE INDEX run_waiting ON wakeful.run (company, wait_gate, wait_key, id)
     WHERE state = 'queued' AND wait_gate IS NOT NULL;
 CREATE INDEX run_on_host ON wakeful.run (host, renew_by) WHERE state IN ('starting', 'running', 'stopping');
--- Not by state: a look-up by issue must never take this index, and a planner that takes live runs for rare would.
-CREATE INDEX run_live_of_agent ON wakeful.run (company, agent) WHERE ended_at IS NULL;
+-- Agent first: led by company it would tempt a planner that takes live runs for rare to read all of a company's for one.
+CREATE INDEX run_live_of_agent ON wakeful.run (agent, company) WHERE ended_at IS NULL;
 CREATE INDEX run_of_issue ON wakeful.run (company, issue, id) WHERE issue IS NOT NULL;
 CREATE INDEX run_retry_of ON wakeful.run (company, retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX run_ended ON wakeful.run (company, ended_at, id) WHERE ended_at IS NOT NULL;
