@@ -97,9 +97,10 @@ class Scheduler:
             self._check_schema(session)
             self.identity = Identity(config.data, config.host)
             self._register(session)
-        owners = self._hooks.owners()
+        # Executors first: a plugin that fails here contributes no owner either.
         executors = {executor.name: executor for executor in self._hooks.executors(config)}
         self._executors = executors
+        owners = self._hooks.owners()
         admission = Admission(owners, self._hooks.gates(), crash=tuning.crash)
         self.driver = Driver(
             Session(config.dsn, purpose="driver", watchdog=self._watchdog),

@@ -11,7 +11,3 @@ SELECT set_config('idle_session_timeout', %(timeout)s, false)
 -- name: try_owners_lock
 -- One lock stands for all sixteen shards; taken by one session at a time, freed with the session.
 SELECT pg_try_advisory_lock(hashtextextended('wakeful owners', 0)) AS held
-
--- name: free_owners_lock
--- Gives the owners' lock back while the session goes on.
-SELECT pg_advisory_unlock(hashtextextended('wakeful owners', 0)) AS freed
