@@ -20,8 +20,8 @@ from psycopg import Connection
 from wakeful import backoff, reading, store
 from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
-from wakeful.gates import Ledger
 from wakeful.judges import Judges
+from wakeful.ledger import Ledger
 from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, park
 from wakeful.owners import GateCheck, Owner
 from wakeful.receipts import Fact

@@ -18,6 +18,7 @@ from psycopg import Connection
 from wakeful import gates, store, terminals
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, Grade, RunKey
+from wakeful.ledger import Ledger
 from wakeful.outcomes import Refusal
 from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 from wakeful.results import Conclusion
@@ -88,7 +89,7 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
         end: list[terminals.Ending] = []
         exhausted: list[Fact] = []
         for fact in facts:
-            refusal = gates.judge(fact, gates.Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
+            refusal = gates.judge(fact, Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
             if refusal is None and fact.failures >= attempts[fact.agent]:
                 exhausted.append(fact)
             elif refusal is None:
@@ -177,7 +178,7 @@ def _look_again(conn: Connection[Any], company: str, wait: Mapping[UUID, Refusal
     for fact in facts:
         if fact.state != "queued":
             continue
-        refusal = gates.judge(fact, gates.Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
+        refusal = gates.judge(fact, Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
         parked = wait[fact.id]
         if refusal is None or (refusal.gate, refusal.key) != (parked.gate, parked.key):
             opened.add((parked.gate, parked.key))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from wakeful.gates import LATE_ORDER, Ledger, judge
+from wakeful.gates import LATE_ORDER, judge
+from wakeful.ledger import Ledger
 from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Refusal, Verdict, Wait, park
 from wakeful.receipts import Fact
 

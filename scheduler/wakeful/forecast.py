@@ -16,8 +16,8 @@ from psycopg import Connection
 from wakeful import reading, store
 from wakeful.decisions import decide
 from wakeful.errors import InvalidInput, NotFound
-from wakeful.gates import Ledger
 from wakeful.judges import Judges
+from wakeful.ledger import Ledger
 from wakeful.outcomes import Admit, Park
 from wakeful.owners import GateCheck, Owner
 from wakeful.receipts import Limits

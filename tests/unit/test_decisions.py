@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.facts import NOW, RUN, WAKE, fact
 
 from wakeful import decisions
-from wakeful.gates import Ledger
+from wakeful.ledger import Ledger
 from wakeful.outcomes import GRACE, Admit, End, Gone, Moved, Park, Proceed, Refusal, Wait, park
 from wakeful.receipts import AgentLimit, Limits, Policy
 

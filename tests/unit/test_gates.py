@@ -11,7 +11,7 @@ import pytest
 from tests.facts import RUN, fact
 
 from wakeful import gates
-from wakeful.gates import Ledger
+from wakeful.ledger import Ledger
 from wakeful.receipts import AgentLimit, Limits, Policy
 
 MONTH_END = datetime(2026, 6, 1, tzinfo=UTC)
