@@ -5,9 +5,11 @@ A process belongs to the run if it has the cookie, is the child of one that does
 open for writing (which only inheritance gives).
 
 What could hide is a process that started since the runner did, in the runner's control group or one below,
-and whose environment is empty or not ours to read (another user's). As long as one lives nothing is
-certain. Not seen at all: a process that gave itself another, non-empty environment, closed its output and
-lost its parent; and processes that asked someone else (cron, a container engine) to start something.
+whose environment is empty or not ours to read (another user's), and whose parent is one that inherits orphans
+of the run: an ancestor of the runner, or pid 1. As long as one lives nothing is certain.
+
+Not seen at all: a process that gave itself another, non-empty environment, closed its output and lost its
+parent; and processes that asked someone else (cron, a container engine) to start something.
 """
 
 from __future__ import annotations
@@ -85,16 +87,20 @@ def look(started: Started, cookie: str, outputs: frozenset[tuple[int, int]]) -> 
     """
     mark = _mark(cookie)
     ours: dict[int, Stat] = {}
-    hidden = []
+    hidden: dict[int, Stat] = {}
     for stat in sorted(processes(), key=lambda stat: (stat.ticks, stat.pid)):  # parents before their children
         if not stat.lives or stat.flags & KERNEL_THREAD or stat.ticks < started.runner.ticks or stat.pid == os.getpid():
             continue
         environment = _environment(stat.pid)
         if mark in environment or stat.parent in ours or _writes_to(stat.pid, outputs):
             ours[stat.pid] = stat
-        elif len(environment) <= 2 and within(started.cgroup, system_text(f"/proc/{stat.pid}/cgroup")):
-            hidden.append(stat)
-    return Search(tuple(ours.values()), tuple(hidden))
+        elif (
+            len(environment) <= 2
+            and (stat.parent == 1 or stat.parent in started.ancestors or stat.parent in hidden)
+            and within(started.cgroup, system_text(f"/proc/{stat.pid}/cgroup"))
+        ):
+            hidden[stat.pid] = stat
+    return Search(tuple(ours.values()), tuple(hidden.values()))
 
 
 def within(outer: str, inner: str) -> bool:

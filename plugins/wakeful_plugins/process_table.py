@@ -95,6 +95,16 @@ def stat_of(pid: int) -> Stat | None:
         return None
 
 
+def ancestors() -> list[int]:
+    """Return the pids of the calling process's parent, its parent, and so on."""
+    found: list[int] = []
+    stat = stat_of(os.getpid())
+    while stat is not None and stat.parent > 0:
+        found.append(stat.parent)
+        stat = stat_of(stat.parent)
+    return found
+
+
 def processes() -> list[Stat]:
     """Return every process this one can see."""
     return [stat for name in os.listdir("/proc") if name.isdigit() and (stat := stat_of(int(name))) is not None]

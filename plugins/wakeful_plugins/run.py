@@ -12,7 +12,7 @@ import sys
 import time
 
 from wakeful_plugins.command import Command
-from wakeful_plugins.process_table import ProcessIdentity, stat_of, system_text
+from wakeful_plugins.process_table import ProcessIdentity, ancestors, stat_of, system_text
 from wakeful_plugins.process_tree import ProcessTree, become_subreaper
 from wakeful_plugins.run_files import Draft, RunFiles, encoded, utc
 from wakeful_plugins.run_output import Output
@@ -76,7 +76,7 @@ class Run:
         main = stat_of(command.pid)
         started = {
             "v": 1, "cookie": self.orders.cookie, "pid": command.pid, "ticks": main.ticks if main else 0,
-            "runner": self.identity.as_json(), "cgroup": system_text("/proc/self/cgroup"),
+            "runner": self.identity.as_json(), "cgroup": system_text("/proc/self/cgroup"), "ancestors": ancestors(),
             "grace": self.orders.stop_grace, "token": os.environ.get("WAKEFUL_TOKEN", ""),
             "started_at": utc(self.started_at),
         }  # fmt: skip

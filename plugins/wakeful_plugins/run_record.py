@@ -23,12 +23,14 @@ CHUNK = 1 << 20
 class Started:
     """The file ``started``: the command was, or was about to be, executed.
 
-    ``grace`` is in seconds, ``cgroup`` the runner's control groups as the system writes them.
+    ``grace`` is in seconds, ``cgroup`` the runner's control groups as the system writes them, ``ancestors`` the
+    pids above the runner: only they, or pid 1, inherit its orphans.
     """
 
     pid: int
     runner: ProcessIdentity
     cgroup: str
+    ancestors: tuple[int, ...]
     grace: float
     token: str
     started_at: datetime
@@ -45,6 +47,7 @@ def read_started(files: RunFiles) -> Started | None:
             pid=int(record["pid"]),
             runner=_identity(record["runner"]),
             cgroup=str(record["cgroup"]),
+            ancestors=tuple(int(pid) for pid in record["ancestors"]),
             grace=float(record["grace"]),
             token=str(record["token"]),
             started_at=datetime.fromisoformat(record["started_at"]),

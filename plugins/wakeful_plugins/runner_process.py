@@ -75,7 +75,7 @@ def why_not_isolated(python: str) -> str | None:
         python: the interpreter for the runner, and for the command.
     """
     with tempfile.TemporaryDirectory(prefix="wakeful-") as scratch:
-        flags = ["--directory", scratch, "--cookie", "probe", "--isolation", "namespaces"]
+        flags = ["--directory", scratch, "--cookie", "probe", "--isolation", "namespaces", "--max-runtime", "10"]
         command = [python, "-I", "-S", "-c", "import os; print(os.getpid(), os.readlink('/proc/self'))"]
         done = subprocess.run(
             [python, "-I", "-S", "-X", "utf8", str(RUNNER), *flags, "--", *command],

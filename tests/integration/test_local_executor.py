@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -153,9 +154,16 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
+    """A data root. The orphans of killed runners come to this process, and stay apart from other workers' tests."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     made = Site(tmp_path / "data")
     yield made
     made.close()
+    prctl(36, 0, 0, 0, 0)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 class News:
@@ -185,14 +193,17 @@ def run(site: Site, *command: str, **changes: Any) -> ExitReport:
 # -- one run
 
 
-def test_a_run_from_submit_to_its_report(site: Site) -> None:
+def test_a_run_from_submit_to_its_report(site: Site, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
     executor, key = site.executor(), site.key()
     news = News(executor)
     before = datetime.now(UTC)
-    executor.submit(spec_of("sh", "-c", "echo up; read x < fifo; echo no >&2; exit 3", cwd="/"), key)
+    executor.submit(spec_of("sh", "-c", "echo up; read x < fifo; echo no >&2; exit 3", cwd=str(tmp_path)), key)
     assert isinstance(executor.poll([key])[0], Pending | Running)
     running: Running = news.wait(key, Running)
     assert running.pid == site.record(key, "started")["pid"]
+    with open(tmp_path / "fifo", "w") as fifo:
+        fifo.write("go\n")
     report: ExitReport = news.wait(key, Ended).report
     assert report.key == key
     assert (report.exit_code, report.signal, report.ended_by, report.error) == (3, None, None, None)
@@ -201,7 +212,7 @@ def test_a_run_from_submit_to_its_report(site: Site) -> None:
     assert report.stdout.path == str(site.path(key) / "stdout")
     assert (report.stdout.bytes, report.stdout.tail) == (3, "up\n")
     assert report.stdout.sha256 == hashlib.sha256(b"up\n").hexdigest()
-    assert report.stderr.tail.endswith("no\n")
+    assert report.stderr.tail == "no\n"
     assert not report.stdout.altered
     assert not report.stdout.truncated
     assert report.result is None
@@ -789,6 +800,17 @@ def test_what_could_hide_is_uncertain_until_it_is_gone(site: Site) -> None:
     os.kill(hidden, signal.SIGKILL)
     wait_until(lambda: not lives(hidden))
     assert executor.examine(key) == Vanished(Grade.CONTAINED, survivors_killed=0)
+
+
+def test_a_bare_environment_below_a_stranger_is_nobodys_hiding_place(site: Site) -> None:
+    executor, key, news = killed(site, *FOREVER)
+    news.wait(key, Uncertain)
+    bare = ["sh", "-c", "env -i sleep 1000 & echo $!; wait"]
+    with subprocess.Popen(bare, stdout=subprocess.PIPE, text=True) as stranger:
+        sleeper = int(stranger.stdout.readline())
+        wait_until(lambda: Path(f"/proc/{sleeper}/comm").read_text() == "sleep\n")
+        assert executor.examine(key) == Vanished(Grade.CONTAINED, survivors_killed=1)
+        os.kill(sleeper, signal.SIGKILL)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to run as another account")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,10 @@ def test_output_breaks_silence(runner: Runner, stream: int) -> None:
 
 def test_a_natural_end_is_nobodys_doing(runner: Runner) -> None:
     """What is swept after the command's own end does not turn it into a stopped or timed-out run."""
-    record = runner.run(*child("stubborn_tree", "exit", "0"), flags={"--max-runtime": 0.2, "--silence-limit": 0.1})
+    flags = {"--max-runtime": 1, "--stop-grace": 1.5}
+    record = runner.run("sh", "-c", "(trap '' TERM; sleep 1000) & exit 0", flags=flags)
     assert (record["code"], record["ended_by"]) == (0, None)
+    assert record["ended_at"] > utc(datetime.fromisoformat(record["started_at"]).timestamp() + 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
