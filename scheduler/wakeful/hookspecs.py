@@ -43,7 +43,7 @@ class Specs:
 
     @hookspec
     def register_commands(self, root: click.Group) -> None:
-        """Add commands to the command line. Fires when a command name is looked up that the core lacks, or help lists all."""
+        """Add commands to the command line. Fires when a command is looked up that the core lacks."""
 
     @hookspec
     def on_observation(self, observation: Observation) -> None:
