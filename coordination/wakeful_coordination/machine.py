@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from wakeful_coordination.errors import InDoubt
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -23,16 +25,18 @@ class Machine:
 
     @classmethod
     def here(cls, proc: Path = Path("/proc")) -> Machine:
-        """Read the identity of the calling process."""
-        stat = (proc / "self/stat").read_text()
-        return cls(
-            boot_id=(proc / "sys/kernel/random/boot_id").read_text().strip(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            # The program's name may contain blanks and parentheses: count from its end.
-            start_ticks=int(stat.rpartition(")")[2].split()[19]),
-            pid_namespace=(proc / "self/ns/pid").readlink().name,
-        )
+        """Read the identity of the calling process; raises InDoubt where the kernel does not tell."""
+        try:
+            stat = (proc / "self/stat").read_text(errors="replace")
+            boot_id = (proc / "sys/kernel/random/boot_id").read_text().strip()
+            namespace = (proc / "self/ns/pid").readlink().name
+        except OSError as error:
+            raise InDoubt(
+                f"{error.filename}: {error.strerror}: without it nobody's death can be proven", hint="mount /proc"
+            ) from error
+        # The program's name may contain blanks and parentheses: count from its end.
+        ticks = int(stat.rpartition(")")[2].split()[19])
+        return cls(boot_id, socket.gethostname(), os.getpid(), ticks, namespace)
 
 
 def lock_owners(inode: int, locks: str) -> list[int]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -95,7 +96,8 @@ class Outbox:
         """List what stands in outbox/pending and is no transaction: for people, left alone."""
         with self._root.directory(layout.PENDING) as at, self._root.explained(layout.PENDING):
             names = self._root.files.names(at)
-        return sorted(name for name in names if _txid(name) is None)
+        # Names may be any bytes; what is shown must be text.
+        return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in names if _txid(name) is None)
 
     def forget(self, txid: str) -> None:
         """Take a settled and told transaction out of the list. Its receipt or quarantine stays."""

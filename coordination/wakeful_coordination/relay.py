@@ -33,8 +33,10 @@ class Relay:
     def run(self, deliver: Deliver) -> Relayed:
         """Settle and deliver everything pending now, in ascending order of id.
 
-        A transaction that cannot be settled yet, or whose delivery raises CoordinationError, stays pending
-        and hinders no other. Any other exception of ``deliver`` ends the pass; nothing is lost.
+        A quarantined one is told by the pass that quarantines it; those that something else quarantined are
+        found in the survey. A transaction that cannot be settled yet, or whose delivery raises
+        CoordinationError, stays pending and hinders no other. Any other exception of ``deliver`` ends the
+        pass; nothing is lost.
         """
         committed: list[str] = []
         quarantined: list[str] = []

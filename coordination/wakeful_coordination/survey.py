@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,9 @@ class Survey:
             with self._root.directory(place) as at, self._root.explained(place):
                 current = read_current(self._root, at, instance)
                 lease = self._root.files.stat("lease", at)
-                names = sorted(self._root.files.names(at))
+                names = sorted(
+                    os.fsencode(name).decode(errors="backslashreplace") for name in self._root.files.names(at)
+                )
         except FileNotFoundError:
             raise NotFound(f"there is no instance {instance}") from None
         holders = lock_owners(lease.inode, Path("/proc/locks").read_text()) if lease is not None else []

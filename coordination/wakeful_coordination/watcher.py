@@ -22,8 +22,9 @@ class Watcher:
     """Calls ``look`` after each ring, and every ``rescan`` seconds in any case.
 
     ``blind_rescan`` is the interval where no watch could be set; ``announce`` is told that, or that rings
-    were lost, once each, in one line. ``look`` runs in the watcher's thread; a CoordinationError from it is
-    announced and the next look comes as usual, any other error ends the watcher and is raised by ``stop``.
+    were lost, once each, in one line. ``look`` runs in the watcher's thread. A CoordinationError from it is
+    announced (once for each kind) and the next look comes as usual; any other error ends the watcher and is
+    raised by ``stop``.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Watcher:
                 try:
                     self._look()
                 except CoordinationError as error:
-                    self._tell(error.message, error.message)
+                    self._tell(error.slug, error.message)
         except BaseException as error:
             self._error = error
 

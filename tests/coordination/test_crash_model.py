@@ -119,8 +119,11 @@ REQUIRED = {
     ("scenario", "missing"), [(name, one) for name, all_of in REQUIRED.items() for one in sorted(all_of)]
 )
 def test_each_required_fsync_is_missed_when_it_is_left_out(scenario: str, missing: str) -> None:
-    explorer = SCENARIOS[scenario]().explorer(depth=2, enough=1, deaf=lambda flush: purpose(flush) == missing)
-    assert explorer.run().violations, f"nothing depends on {missing}"
+    def violated(depth: int) -> bool:
+        explorer = SCENARIOS[scenario]().explorer(depth=depth, enough=1, deaf=lambda flush: purpose(flush) == missing)
+        return bool(explorer.run().violations)
+
+    assert violated(1) or violated(2), f"nothing depends on {missing}"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -10,6 +10,7 @@ import pytest
 from wakeful_coordination import Coordination
 from wakeful_coordination.errors import InDoubt, InvalidRecord, NotFound, UnknownVersion, UnsafePath
 from wakeful_coordination.layout import instance_path
+from wakeful_coordination.machine import Machine
 from wakeful_coordination.mounts import filesystem_type
 from wakeful_coordination.posix import PosixFilesystem
 
@@ -200,3 +201,8 @@ def test_an_overlay_counts_as_its_upper_layer(upper: str, found: str) -> None:
         ]
     )
     assert filesystem_type(table, "/root", os.makedev(0, 70)) == found
+
+
+def test_without_proc_nobody_can_be_identified_and_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InDoubt, match="self/stat"):
+        Machine.here(tmp_path)

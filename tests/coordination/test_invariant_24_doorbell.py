@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -138,6 +139,7 @@ def dropped_at_once(coord: Coordination, path: str, count: int) -> None:
         stray.mkdir()
         (stray / f"{'7' * 32}.json").write_text("{}")
         stray.rename(Path(path, "outbox/pending/full"))
+        Path(path, os.fsdecode(b"outbox/pending/\xff")).touch()
         Path(path, "doorbell/a/b/c").mkdir(parents=True)
         Path(path, "doorbell/a/b/c/file").touch()
         until(lambda: len(consumer.told) == count, timeout=600)
@@ -146,7 +148,7 @@ def dropped_at_once(coord: Coordination, path: str, count: int) -> None:
     finally:
         watcher.stop()
     assert set(consumer.told.values()) == {1}
-    assert coord.survey.overview().strays == ("full",)
+    assert coord.survey.overview().strays == ("\\xff", "full")
 
 
 def test_invariant_24_many_files_and_a_directory_at_once_are_each_told_once(coord: Coordination, path: str) -> None:
@@ -155,8 +157,10 @@ def test_invariant_24_many_files_and_a_directory_at_once_are_each_told_once(coor
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_invariant_24_fifty_thousand_files_at_once_are_each_told_once(coord: Coordination, path: str) -> None:
-    dropped_at_once(coord, path, 50_000)
+def test_invariant_24_fifty_thousand_files_at_once_are_each_told_once() -> None:
+    # On a disk: so many files may be more than the memory that stands in for one elsewhere.
+    with tempfile.TemporaryDirectory() as place, Coordination.open(f"{place}/root") as coord:
+        dropped_at_once(coord, f"{place}/root", 50_000)
 
 
 def test_a_look_that_fails_is_announced_and_the_next_one_comes(coord: Coordination) -> None:
