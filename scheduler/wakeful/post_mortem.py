@@ -69,8 +69,8 @@ def bare(whole: Ending, error: Exception) -> Ending | None:
     report = whole.report
     if report is not None:
         stdout, stderr = (replace(output, tail="", altered=True) for output in (report.stdout, report.stderr))
-        codes = {"exit_code": _small(report.exit_code), "signal": _small(report.signal)}
-        report = replace(report, stdout=stdout, stderr=stderr, **codes)
+        code, signal = _small(report.exit_code), _small(report.signal)
+        report = replace(report, stdout=stdout, stderr=stderr, exit_code=code, signal=signal)
     return replace(whole, conclusion=_unsuitable(f"{type(error).__name__}: {error}"), report=report)
 
 
