@@ -658,6 +658,33 @@ def test_killed_after_the_spawn(site: Site, place: CrashPoint) -> None:
         assert not (site.path(key) / "started").exists()
 
 
+def test_examining_waits_for_a_runner_on_its_way_to_started(site: Site) -> None:
+    """It has the lock and is adopted, but nobody would tell when its command runs."""
+    executor, key, seen = site.executor(patience=LONG), site.key(), []
+    executor.stop(key, GRACE)
+    (site.path(key) / "void").unlink()
+    with subprocess.Popen(child("hold_lock", str(site.path(key) / "lock")), stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"up\n"
+        thread = threading.Thread(target=lambda: seen.append(executor.examine(key)))
+        thread.start()
+        wait_until(lambda: any("pidfd" in fd for fd in map(link_of, os.listdir("/proc/self/fd"))))
+        started = {"pid": 1, "cgroup": "", "ancestors": [], "grace": 0, "token": "", "runner": site.record(key, "lock")}
+        draft = site.path(key) / "draft"
+        draft.write_text(json.dumps(started | {"started_at": "2026-01-01T00:00:00+00:00"}))
+        draft.rename(site.path(key) / "started")
+        thread.join()
+        assert seen == [Running(datetime(2026, 1, 1, tzinfo=UTC), 1)]
+        holder.kill()
+    assert isinstance(executor.examine(key), Vanished)
+
+
+def link_of(fd: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
 def test_killed_while_an_exit_record_is_read(site: Site) -> None:
     key = site.key()
     crash(site, CrashPoint.EXIT_RECORD, key, ("sh", "-c", "exit 9"))
@@ -1130,7 +1157,7 @@ def test_the_plugin_registers_one_executor(tmp_path: Path) -> None:
 @pytest.fixture
 def isolating(site: Site) -> LocalExecutor:
     """An executor that puts commands into pid namespaces."""
-    executor = site.executor(namespaces=True)
+    executor = site.executor(namespaces=True, output_cap=0)
     if refusal := executor.why_no_namespaces():
         pytest.skip(f"needs leave to make pid namespaces: {refusal}")
     return executor
