@@ -13,7 +13,7 @@ import contextlib
 from dataclasses import dataclass
 
 from wakeful_coordination import claim, layout, publish, record
-from wakeful_coordination.errors import InvalidRecord, NotFound, Superseded
+from wakeful_coordination.errors import InvalidRecord, NotFound, Superseded, UnknownVersion
 from wakeful_coordination.generation import require_current
 from wakeful_coordination.leases import Leases
 from wakeful_coordination.outbox import Outbox, opened
@@ -49,7 +49,8 @@ class Authority:
     def settle(self, txid: str) -> Settled:
         """Commit or quarantine a transaction; on return the outcome survives power loss.
 
-        Idempotent. Raises NotFound for an id that nobody prepared, and what leases raise.
+        Idempotent. Raises NotFound for an id that nobody prepared, UnknownVersion for one that another release
+        must settle, and what leases raise.
         """
         return self._settle(txid, resolving=False)
 
@@ -83,6 +84,9 @@ class Authority:
                 return self._settled_before(txid)
             try:
                 transaction = parse_transaction(data, txid=txid)
+            except UnknownVersion:
+                # The release that wrote it will know what to do, and may be at it.
+                raise
             except InvalidRecord as error:
                 # Nobody can say which leases it wants; it never was published, so nobody works under it.
                 return self._unread(txid, None, f"invalid: {error.message}")
@@ -206,8 +210,11 @@ class Authority:
     def _marked(self, instance: str) -> str | None:
         """Return the id of the transaction linked under an instance; None where none is."""
         place = layout.instance_path(instance)
-        with self._root.directory(place) as at:
-            data = publish.read_file(self._root, at, "pending", place=place, limit=record.LIMIT)
+        try:
+            with self._root.directory(place) as at:
+                data = publish.read_file(self._root, at, "pending", place=place, limit=record.LIMIT)
+        except FileNotFoundError:
+            return None
         return None if data is None else parse_transaction(data).txid
 
     def _mutate(self, transaction: Transaction, mutation: Mutation) -> None:

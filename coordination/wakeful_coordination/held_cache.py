@@ -56,8 +56,11 @@ class HeldCaches:
     def read(self, generation: Generation) -> bytes | None:
         """Return the live cache's payload if it is this generation's; None otherwise."""
         place = layout.instance_path(layout.instance_id(generation.instance))
-        with self._root.directory(place) as at:
-            data = publish.read_file(self._root, at, LIVE, place=place, limit=LIMIT)
+        try:
+            with self._root.directory(place) as at:
+                data = publish.read_file(self._root, at, LIVE, place=place, limit=LIMIT)
+        except FileNotFoundError:
+            return None
         if data is None or _owner(data) != generation.id:
             return None
         return data.partition(b"\n")[2]

@@ -80,7 +80,8 @@ class Leases:
 
         Waits as long as it takes, or ``timeout`` seconds and then raises LeaseBusy. Raises LeaseOrder,
         LeaseMisused in a running event loop, InDoubt, NotFound, UnsafePath. ``resolving`` is for the
-        resolver itself: it looks past unfinished transactions and takes ids out of order if nobody has them.
+        resolver itself: it takes unfinished transactions over from the dead, and takes ids out of order if
+        nobody has them.
         """
         if len(instances) != 1:
             instances = tuple(sorted(set(instances)))
@@ -152,8 +153,8 @@ class Leases:
         try:
             if not self._try_lock(lease.fd):
                 self._await_process(lease, deadline, impatient)
-            if not resolving and self._size(lease.fd):
-                self._require_dead(lease)
+            if self._size(lease.fd):
+                self._require_dead(lease, resolving)
         except BaseException:
             lease.mutex.release()
             raise
@@ -197,8 +198,12 @@ class Leases:
         """
         lease = self._mine(instance)
         place = layout.instance_path(instance)
-        with self._root.directory(place) as at:
-            found = self._root.files.stat("lease", at)
+        with contextlib.ExitStack() as stack:
+            try:
+                at = stack.enter_context(self._root.directory(place))
+                found = self._root.files.stat("lease", at)
+            except FileNotFoundError:
+                found = None
             if found is None or found.inode != lease.inode:
                 raise InDoubt(
                     f"{self._root.path}/{place}/lease was deleted or replaced while it was held",
@@ -252,12 +257,18 @@ class Leases:
         path = f"{self._root.path}/{layout.instance_path(lease.instance)}/lease"
         return LeaseBusy(f"{path} is held{who}", hint="try again; a living owner is never overtaken")
 
-    def _require_dead(self, lease: Lease) -> None:
-        """Refuse a lease whose unfinished transaction has a living or doubtful owner; else ask for its end."""
+    def _require_dead(self, lease: Lease, resolving: bool) -> None:
+        """Refuse a lease whose unfinished transaction has a living or doubtful owner; else ask for its end.
+
+        The resolver itself keeps it: it is the one who was asked.
+        """
         found = claim.claimant(self._root, lease.fd)
-        self._unlock(lease.fd)
         if found is None or isinstance(found, Dead):
+            if resolving:
+                return
+            self._unlock(lease.fd)
             raise _Unfinished(lease.instance)
+        self._unlock(lease.fd)
         about = getattr(found, "who", None) or getattr(found, "reason", "")
         raise InDoubt(
             f"{lease.instance} has an unfinished transaction whose owner is not proven dead: {about}",

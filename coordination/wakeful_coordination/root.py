@@ -87,11 +87,17 @@ class Root:
     def directory(self, path: str) -> Iterator[int]:
         """Open a directory below the root; refuse one that others may write into.
 
-        FileNotFoundError where there is none, UnsafePath for a link or a foreign owner.
+        FileNotFoundError where an instance has none, UnsafePath for a link, a foreign owner, or one of the
+        root's own that is gone.
         """
         self.usable()
         with self.explained(path):
-            fd = self.files.open_directory(path, self.fd)
+            try:
+                fd = self.files.open_directory(path, self.fd)
+            except FileNotFoundError:
+                if path.startswith("instances/"):
+                    raise
+                raise UnsafePath(f"{self.path}/{path} is gone", hint="restore it, or make a new root") from None
         try:
             require_private(self, fd, path)
             yield fd

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wakeful_coordination import publish, record
-from wakeful_coordination.errors import CoordinationError, InDoubt, StorageFailed
+from wakeful_coordination.errors import CoordinationError, InDoubt
 from wakeful_coordination.layout import VERSION
 from wakeful_coordination.root import Root, session_path
 
@@ -78,7 +78,7 @@ class Session:
             if root.refusal is None:
                 with root.directory("sessions") as at:
                     publish.remove(root, at, self.sid, place="sessions")
-        except (StorageFailed, FileNotFoundError):
+        except CoordinationError:
             # The lock frees itself; a recoverer removes the file.
             pass
         finally:

@@ -32,8 +32,12 @@ def read_state(root: Root, generation: Generation, name: str = "state.json") -> 
     do not match their digest.
     """
     place = layout.instance_path(layout.instance_id(generation.instance))
-    with root.directory(place) as at:
-        data = publish.read_file(root, at, layout.state_name(name), place=place, limit=2 * record.LIMIT)
+    layout.state_name(name)
+    try:
+        with root.directory(place) as at:
+            data = publish.read_file(root, at, name, place=place, limit=2 * record.LIMIT)
+    except FileNotFoundError:
+        return None
     if data is None:
         return None
     found = record.decode(data, what=_WHAT, version=layout.VERSION)

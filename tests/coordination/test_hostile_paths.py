@@ -68,6 +68,15 @@ def test_nothing_is_followed_in_the_place_of_a_roots_own_names(path: str, tmp_pa
     assert "\n" not in refused.value.message
 
 
+@pytest.mark.parametrize("what", ["sessions", "outbox/pending", "outbox/quarantine", "receipts"])
+def test_a_directory_of_the_root_that_is_gone_is_told_in_one_line(path: str, what: str) -> None:
+    with Coordination.open(path) as coord:
+        transaction = coord.transaction(coord.generations.open("a"), "comment", {})
+        Path(path, what).rename(Path(path).parent / "elsewhere")
+        with pytest.raises(UnsafePath, match="is gone"):
+            coord.publish(transaction) if what != "sessions" else coord.survey.overview()
+
+
 def test_without_openat2_no_component_is_followed_either(path: str, tmp_path: Path) -> None:
     files = PosixFilesystem()
     files._openat2 = False

@@ -197,6 +197,42 @@ def test_invariant_02_an_unfinished_transaction_of_a_live_session_is_not_overtak
     assert coord.authority.receipt(txid) is not None
 
 
+def test_invariant_02_resolving_a_dead_sessions_transaction_overtakes_no_live_one_beside_it(
+    coord: Coordination, path: str
+) -> None:
+    generations = [coord.generations.open(name) for name in "ab"]
+    script = UNFINISHED.replace("t = c", "h = c.generations.capture('b')\nt = c").replace(
+        '[Mutation("a", "state.json", "new")]',
+        '[Mutation("a", "state.json", "new"), Mutation("b", "state.json", "new")], others=[h]',
+    )
+    script = script.replace('(("a",), None', '(("a", "b"), None')
+    with Child(script, path) as dead, Child(HOLDER, path) as alive:
+        dead.hear()
+        sid = alive.hear().split()[1]
+        dead.kill()
+        lease = Path(path, instance_path("b"), "lease")
+        lease.write_text(json.dumps([sid, coord.root.machine.boot_id]) + "\n")
+        with pytest.raises(InDoubt, match="b has an unfinished transaction"), coord.lease("a"):
+            pass
+        assert [coord.state(one) for one in generations] == [None, None]
+        alive.kill()
+    with coord.lease("a"):
+        assert [coord.state(one) for one in generations] == ["new", "new"]
+
+
+def test_an_instance_whose_directory_is_taken_away_while_it_is_held_is_in_doubt(coord: Coordination, path: str) -> None:
+    generation = coord.generations.open("a")
+    with coord.lease("a"):
+        home = Path(path, instance_path("a"))
+        home.rename(Path(path).parent / "elsewhere")
+        with pytest.raises(InDoubt, match="deleted or replaced"):
+            coord.terminals.record(generation, "succeeded")
+    assert coord.state(generation) is None
+    assert coord.caches.read(generation) is None
+    with pytest.raises(NotFound):
+        coord.generations.capture("a")
+
+
 def test_invariant_02_a_transaction_of_an_earlier_boot_is_brought_to_its_end(coord: Coordination, path: str) -> None:
     generation = coord.generations.open("a")
     with Child(UNFINISHED, path) as child:
