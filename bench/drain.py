@@ -35,6 +35,7 @@ def _filled(here: Stage, many: int) -> None:
     here.run("due")
     _drain_by_hand(here)
     here.run("age")
+    here.run("paid")
     here.issues(many)
     here.run("due")
     here.run("vacuum")

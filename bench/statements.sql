@@ -27,6 +27,14 @@ FROM generate_series(1, %(many)s::integer) AS n
 -- What has run so far becomes history.
 UPDATE wakeful.issue SET status = 'done' WHERE company = %(company)s
 
+-- name: paid
+-- What the history's runs reserved and spent.
+WITH settled AS (
+    INSERT INTO wakeful.reservation (company, run, policy, amount, state, ended_at)
+    SELECT r.company, r.id, 'company', 0.01, 'settled', wakeful.now() FROM wakeful.run r WHERE r.company = %(company)s)
+INSERT INTO wakeful.spend (company, amount, agent, issue, run, provenance)
+SELECT r.company, 0.01, r.agent, r.issue, r.id, 'reported' FROM wakeful.run r WHERE r.company = %(company)s
+
 -- name: due
 -- One due wake an issue.
 INSERT INTO wakeful.wake (company, kind, agent, issue, actor_kind, actor, due_at, effect_root)
@@ -107,7 +115,8 @@ SELECT id, extract('epoch' FROM due_at)::float8 FROM wakeful.wake
 WHERE company = %(company)s AND state = 'deferred' AND due_at < wakeful.now() + interval '1 hour'
 
 -- name: vacuum
-VACUUM (ANALYZE) wakeful.wake, wakeful.run, wakeful.issue, wakeful.agent, wakeful.project, wakeful.company
+VACUUM (ANALYZE) wakeful.wake, wakeful.run, wakeful.issue, wakeful.agent, wakeful.project, wakeful.company,
+    wakeful.spend, wakeful.reservation
 
 -- name: batch_admit
 -- The ungated hand-written batch: a hundred due wakes become runs,

@@ -23,7 +23,7 @@ from wakeful.watch import Watch
 
 log = logging.getLogger("wakeful.starts")
 
-CHUNK = 20  # runs whose payloads are in memory together
+CHUNK = 50  # runs whose payloads are in memory together
 BUSY = 1.0  # seconds after which rows are looked at again that somebody else held
 
 

@@ -23,7 +23,7 @@ OPENS_COMPANY = [("eligibility", "company", "acme"), ("dispatch", "company", "ac
 OPENS_AGENT = [("eligibility", "agent", "coder"), ("dispatch", "agent", "coder")]
 OPENS_ISSUE = [("eligibility", "issue", "I-1"), ("dispatch", "issue", "I-1")]
 OPENS_BUDGET = [("eligibility", "budget", "company"), ("dispatch", "budget", "company")]
-OPENS_SLOTS = [("eligibility", "concurrency", "agent:coder"), ("dispatch", "concurrency", "agent:coder")]
+OPENS_SLOTS = [("eligibility", "concurrency", "agent:coder")]  # no queued run ever waits on it
 
 PROJECT = wakeful.add_project("acme", "p")
 ISSUE = wakeful.create_issue("acme", "I-1")

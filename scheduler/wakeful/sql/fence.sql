@@ -6,7 +6,8 @@
 SELECT r.id, r.generation, r.state, r.stop_at IS NOT NULL AS stopped, r.attempt,
        current_setting('transaction_isolation') AS isolation
 FROM unnest(%(runs)s::uuid[], %(generations)s::integer[]) AS c (run, generation)
-JOIN wakeful.run r ON r.company = %(company)s AND r.id = c.run AND r.generation = c.generation AND r.ended_at IS NULL
+JOIN wakeful.run r ON r.company = %(company)s AND r.id = c.run AND r.generation = c.generation
+    AND r.state IN ('queued', 'starting', 'running', 'suspended', 'stopping')
 ORDER BY r.id FOR NO KEY UPDATE OF r
 
 -- name: read_committed

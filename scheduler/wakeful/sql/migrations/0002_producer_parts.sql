@@ -242,10 +242,10 @@ BEGIN
     END LOOP;
     FOR r IN SELECT DISTINCT u.agent FROM wakeful.run u JOIN wakeful.agent a ON a.company = c AND a.id = u.agent
              WHERE u.company = c AND u.id = ANY (runs) AND a.max_concurrent_runs IS NOT NULL LOOP
-        PERFORM wakeful.notify_gate(c, 'concurrency', 'agent:' || r.agent);
+        PERFORM wakeful.notify('eligibility', c, 'concurrency', 'agent:' || r.agent);  -- no queued run waits on it
     END LOOP;
     IF EXISTS (SELECT FROM wakeful.company x WHERE x.company = c AND x.max_concurrent_runs IS NOT NULL) THEN
-        PERFORM wakeful.notify_gate(c, 'concurrency', 'company');
+        PERFORM wakeful.notify('eligibility', c, 'concurrency', 'company');
     END IF;
     PERFORM wakeful.check_circuits(c, runs);
     IF EXISTS (SELECT FROM wakeful.reservation v WHERE v.company = c AND v.run = ANY (runs)
@@ -256,7 +256,7 @@ BEGIN
         FROM wakeful.run u JOIN wakeful.reservation v ON v.company = c AND v.run = u.id
         WHERE u.company = c AND u.id = ANY (runs) AND u.attempt > 0
           AND v.state IN ('reserved', 'in_flight', 'indeterminate')
-          AND NOT EXISTS (SELECT FROM wakeful.spend s WHERE s.company = c AND s.run = u.id)
+          AND (SELECT s.id FROM wakeful.spend s WHERE s.company = c AND s.run = u.id LIMIT 1) IS NULL
         GROUP BY u.id, u.agent, u.project, u.issue HAVING max(v.amount) > 0;
         FOR r IN
             WITH ended AS (
