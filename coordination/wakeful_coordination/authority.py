@@ -192,7 +192,7 @@ class Authority:
         with self._root.directory(layout.PENDING) as pending:
             for instance in transaction.instances:
                 with self._leases.directory(instance) as at, self._root.explained(layout.instance_path(instance)):
-                    claim.stake(self._root, self._leases.descriptor(instance))
+                    claim.stake(self._root, *self._leases.file(instance))
                     if self._marked(instance) not in (None, transaction.txid):
                         self._root.files.unlink("pending", at)
                     with contextlib.suppress(FileExistsError):
@@ -205,7 +205,7 @@ class Authority:
                 if self._marked(instance) in (None, txid):
                     publish.remove(self._root, at, "pending", place=place)
                     with self._root.explained(place):
-                        claim.clear(self._root, self._leases.descriptor(instance))
+                        claim.clear(self._root, *self._leases.file(instance))
 
     def _marked(self, instance: str) -> str | None:
         """Return the id of the transaction linked under an instance; None where none is."""

@@ -25,14 +25,16 @@ class Claim:
     boot_id: str
 
 
-def stake(root: Root, fd: int) -> None:
+def stake(root: Root, fd: int, inode: int) -> None:
     """Write this process's claim into a held lease."""
+    root.claims.add(inode)
     root.files.write(fd, json.dumps([root.sid, root.machine.boot_id]).encode() + b"\n")
 
 
-def clear(root: Root, fd: int) -> None:
+def clear(root: Root, fd: int, inode: int) -> None:
     """Empty a held lease: nothing is unfinished there."""
     root.files.truncate(fd)
+    root.claims.discard(inode)
 
 
 def claimant(root: Root, fd: int) -> Liveness | None:

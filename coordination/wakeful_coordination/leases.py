@@ -211,9 +211,10 @@ class Leases:
                 )
             yield at
 
-    def descriptor(self, instance: str) -> int:
-        """Return the lease file of a held instance, for its claim."""
-        return self._mine(instance).fd
+    def file(self, instance: str) -> tuple[int, int]:
+        """Return descriptor and inode of a held instance's lease file, for its claim."""
+        lease = self._mine(instance)
+        return lease.fd, lease.inode
 
     def _mine(self, instance: str) -> Lease:
         lease = self._open.get(instance)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wakeful_coordination import layout, publish, record
 from wakeful_coordination.authority import Authority, Committed
-from wakeful_coordination.errors import CoordinationError, InvalidRecord, LeaseBusy, UnsafePath
+from wakeful_coordination.errors import CoordinationError, InvalidRecord, LeaseBusy, NotFound, UnsafePath
 from wakeful_coordination.outbox import Outbox
 from wakeful_coordination.root import Root
 from wakeful_coordination.session import Dead, liveness
@@ -86,16 +86,21 @@ class Recovery:
         committed: list[str] = []
         quarantined: list[str] = []
         left: list[tuple[str, str]] = []
+        # Before the outbox is listed: whatever these sessions had begun is then in the list, and no claim names
+        # them when it is done. One that dies later keeps its file until the next recovery.
+        dead = self._dead_sessions()
         for txid in self._outbox.pending():
             try:
                 outcome = self._authority.settle(txid)
+            except NotFound:
+                continue  # a relay was faster
             except CoordinationError as error:
                 self._root.usable()
                 left.append((txid, error.message))
             else:
                 (committed if isinstance(outcome, Committed) else quarantined).append(txid)
         self._sweep_quarantine()
-        sessions = self._sweep_sessions() if not left else ()
+        sessions = self._sweep_sessions(dead) if not left else ()
         for place in (layout.PENDING, layout.QUARANTINE):
             self._sweep_spares(place)
         if not left:
@@ -112,9 +117,9 @@ class Recovery:
                     publish.remove(self._root, at, f"{txid}.json", place=place)
                     publish.remove(self._root, at, f"{txid}.reason", place=place)
 
-    def _sweep_sessions(self) -> tuple[str, ...]:
-        """Remove the files of dead sessions, now that nothing names them any more."""
-        swept = []
+    def _dead_sessions(self) -> list[str]:
+        """Return the names of files in sessions/ that dead processes left."""
+        dead = []
         with self._root.directory("sessions") as at, self._root.explained("sessions"):
             for name in self._root.files.names(at):
                 sid = name.removeprefix(_SPARE)
@@ -123,9 +128,15 @@ class Recovery:
                     if name != sid and self._root.files.stat(sid, at) is None:
                         continue  # being born, or died before it had a name: a few bytes, not worth a guess
                     if isinstance(liveness(self._root, sid), Dead):
-                        publish.remove(self._root, at, name, place="sessions")
-                        swept.append(sid)
-        return tuple(sorted(set(swept)))
+                        dead.append(name)
+        return dead
+
+    def _sweep_sessions(self, dead: list[str]) -> tuple[str, ...]:
+        """Remove the files of dead sessions, now that nothing names them any more."""
+        with self._root.directory("sessions") as at:
+            for name in dead:
+                publish.remove(self._root, at, name, place="sessions")
+        return tuple(sorted({name.removeprefix(_SPARE) for name in dead}))
 
     def _sweep_spares(self, place: str) -> None:
         """Remove temporaries whose writer's session is gone; it is named in them."""

@@ -46,6 +46,8 @@ class Root:
         self.uid = os.geteuid()
         #: Sessions an operator has declared dead, by name.
         self.declared_dead: frozenset[str] = frozenset()
+        #: Inodes of leases that bear a claim of ours: while there are any, our session must be found.
+        self.claims: set[int] = set()
         #: The session of this process; set when it is entered.
         self.sid = ""
         #: Why nothing works any more, if so.

@@ -72,10 +72,10 @@ class Session:
         root.sid = self.sid
 
     def close(self) -> None:
-        """Leave: nothing of this session is unfinished, so its file goes too."""
+        """Leave. The file goes too, unless a claim names it: then it must stay, to prove that its owner is gone."""
         root = self._root
         try:
-            if root.refusal is None:
+            if root.refusal is None and not root.claims:
                 with root.directory("sessions") as at:
                     publish.remove(root, at, self.sid, place="sessions")
         except CoordinationError:

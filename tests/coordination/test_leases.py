@@ -174,7 +174,7 @@ t = c.transaction(g, "comment", {}, mutations=[Mutation("a", "state.json", "new"
 c.publish(t)
 c.leases.acquire(("a",), None, False)
 c.authority._mark(t)
-if "unlock" in sys.argv: fcntl.flock(c.leases.descriptor("a"), fcntl.LOCK_UN)
+if "unlock" in sys.argv: fcntl.flock(c.leases.file("a")[0], fcntl.LOCK_UN)
 say(t.txid)
 hear()
 """

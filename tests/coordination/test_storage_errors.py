@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wakeful_coordination import Coordination, Mutation
-from wakeful_coordination.errors import CoordinationError, RootPoisoned, StorageFailed
+from wakeful_coordination.errors import CoordinationError, InDoubt, RootPoisoned, StorageFailed
 from wakeful_coordination.posix import PosixFilesystem
 from wakeful_coordination.testing.children import Child
 
@@ -162,6 +162,22 @@ def test_a_disk_that_fills_at_any_call_is_told_and_nothing_is_acknowledged_or_lo
             attempt()
             assert coord.recover().left == ()
     assert failed or what == "link"
+
+
+def test_what_a_full_disk_interrupted_is_finished_by_others_when_its_owner_has_left(path: str) -> None:
+    files = Failing()
+    with Coordination.open(path, files=files) as coord, Coordination.open(path) as other:
+        generation = coord.generations.open("a")
+        files.arm("rename", 2, errno.ENOSPC, lasting=True)
+        change = coord.transaction(generation, "comment", {}, mutations=[Mutation("a", "state.json", "x")])
+        with pytest.raises(StorageFailed):
+            coord.transact(change)
+        # The owner lives and may go on; nobody overtakes it.
+        with pytest.raises(InDoubt), other.lease("a"):
+            pass
+        coord.close()
+        with other.lease("a"):
+            assert other.state(generation) == "x"
 
 
 needs_mounts = pytest.mark.skipif(

@@ -244,6 +244,38 @@ def test_recovery_removes_what_dead_sessions_left_and_nothing_else(coord: Coordi
         assert overview.strays == (leftovers[1].name, "notes.txt")
 
 
+def test_a_session_that_dies_during_a_recovery_is_still_found_by_those_its_claim_stops(
+    coord: Coordination, path: str
+) -> None:
+    script = """
+c = Coordination.open(sys.argv[1])
+g = c.generations.capture("a")
+t = c.transaction(g, "comment", {}, mutations=[Mutation("a", "state.json", "new")])
+c.publish(t)
+c.leases.acquire(("a",), None, False)
+c.authority._mark(t)
+say(c.root.sid); hear()
+"""
+    generation = coord.generations.open("a")
+    listed = coord.outbox.pending
+    died: list[str] = []
+
+    def list_then_die(*place: str) -> list[str]:
+        found = listed(*place)
+        if not place:
+            with Child(script, path) as child:
+                died.append(child.hear())
+                child.kill()
+        return found
+
+    coord.outbox.pending = list_then_die  # type: ignore[method-assign]
+    assert coord.recover().sessions == ()
+    coord.outbox.pending = listed  # type: ignore[method-assign]
+    with coord.lease("a"):
+        assert coord.state(generation) == "new"
+    assert coord.recover().sessions == tuple(died)
+
+
 def test_invariant_15_a_receipt_outlives_its_owner_and_its_generation(coord: Coordination, path: str) -> None:
     script = """
 c = Coordination.open(sys.argv[1])
