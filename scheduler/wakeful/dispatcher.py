@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from wakeful import backoff, store
@@ -26,7 +27,7 @@ from wakeful.examiner import Examiner
 from wakeful.executions import Executor, RunKey
 from wakeful.identity import Identity
 from wakeful.inbox import Inbox, News
-from wakeful.reaper import SLACK, Lease, Reaper
+from wakeful.reaper import SLACK, Lease, Reaper, ask_to_stop
 from wakeful.retries import Retries, Timer
 from wakeful.signals import Signal
 from wakeful.starts import Starts
@@ -75,7 +76,7 @@ class Dispatcher(threading.Thread):
         self._clock = clock or SystemClock()
         self._time = DatabaseTime(self._clock)
         self._settings = settings
-        self._told = told
+        ended = partial(told, "run.ended")
         self._draw = draw
         self._inbox = Inbox(identity)
         self.condition = self._inbox.condition
@@ -95,7 +96,7 @@ class Dispatcher(threading.Thread):
             self._examiner,
             retries,
             identity.host,
-            ended=self._tell,
+            ended=ended,
             freed=self._notify,
             requeued=lambda company: self._starts.want(company),
             crash=crash,
@@ -111,7 +112,7 @@ class Dispatcher(threading.Thread):
             self._time,
             slots=slots,
             may_claim=lambda: self._inbox.admitting and not self._inbox.closing,
-            ended=self._tell,
+            ended=ended,
             crash=crash,
         )
         self._reaper = Reaper(
@@ -164,15 +165,11 @@ class Dispatcher(threading.Thread):
         asked: set[RunKey] = set()
         while True:
             for key in self.children():
-                executor = self._watch.executor(key)
-                if executor is None or key in asked:
+                if key in asked:
                     continue
                 asked.add(key)
                 self._endings.stop_message(key, message)
-                try:
-                    executor.stop(key, timedelta(seconds=max(0.0, deadline - time.monotonic()) / 2))
-                except Exception as error:
-                    log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
+                ask_to_stop(self._watch, key, timedelta(seconds=max(0.0, deadline - time.monotonic()) / 2))
             with self.condition:
                 if not len(self._watch) and not len(self._starts):
                     return True
@@ -184,9 +181,6 @@ class Dispatcher(threading.Thread):
     def children(self) -> list[RunKey]:
         """Return the executions under watch."""
         return self._watch.all()
-
-    def _tell(self, ending: Ending) -> None:
-        self._told("run.ended", ending)
 
     def _notify(self) -> None:
         with self.condition:

@@ -35,6 +35,7 @@ from wakeful.watch import Watch
 log = logging.getLogger("wakeful.endings")
 
 BATCH = 100
+PATIENCE = 3  # examinations in a row that must prove nothing before a run is declared uncertain
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ class Endings:
         self._unwritten: dict[RunKey, Status] = {}
         self._aside: set[RunKey] = set()
         self._doubted: dict[RunKey, tuple[RunKey, str]] = {}  # files of an overtaken generation -> row's key, executor
+        self._fruitless: dict[RunKey, int] = {}
         self._causes: dict[RunKey, str] = {}
         self._stop_messages: dict[RunKey, str] = {}
 
@@ -95,6 +97,9 @@ class Endings:
     def examined(self, key: RunKey, status: Status) -> None:
         """Take what an examination found out."""
         self._watch.examined(key)
+        if not isinstance(status, Uncertain) and not post_mortem.is_hearsay(status):
+            self._fruitless.pop(key, None)
+            self._retries.succeeded(("examine", key))
         self._unwritten[key] = status
 
     def not_started(self, key: RunKey, cause: str) -> None:
@@ -124,6 +129,8 @@ class Endings:
         """The pause after a fruitless examination is over."""
         if key in self._doubted:
             self.examine(key, self._doubted[key][1])
+        elif key in self._watch:
+            self.examine(key, self._watch.name(key))
 
     def poll(self) -> None:
         """Take over what executors have to say; what a poll cannot prove is examined."""
@@ -191,7 +198,15 @@ class Endings:
             case NeverStarted() | Vanished():
                 batch.deaths.append(post_mortem.death(key, status))
             case Uncertain(reason=reason):
-                batch.doubts.append((key, reason))
+                self._sort_unproven(batch, key, reason)
+
+    def _sort_unproven(self, batch: _Batch, key: RunKey, reason: str) -> None:
+        """Doubt overtakes whatever lives, so what passes by itself, such as a full table of files, is waited out."""
+        self._fruitless[key] = self._fruitless.get(key, 0) + 1
+        if self._fruitless[key] < PATIENCE:
+            self._retries.failed(("examine", key))
+        else:
+            batch.doubts.append((key, reason))
 
     def _sort_doubted(self, batch: _Batch, key: RunKey, status: Status) -> None:
         """Its own host looked at a run that was declared uncertain."""
@@ -201,20 +216,12 @@ class Endings:
         elif isinstance(status, Running):
             # Its authority is gone, so nothing it does can count any more: the sooner it ends the better.
             self._watch.add(key, executor, started=True)
-            self._stop(key)
+            if not reaper.ask_to_stop(self._watch, key, reaper.OVERTAKEN_GRACE):
+                self._retries.failed(("examine", key))
         elif not isinstance(status, Pending):
             batch.deaths.append(post_mortem.proof(row, status))
             if isinstance(status, Ended):
                 batch.endings.append(post_mortem.ending(key, status.report))
-
-    def _stop(self, key: RunKey) -> None:
-        executor = self._watch.executor(key)
-        try:
-            if executor is not None:
-                executor.stop(key, reaper.OVERTAKEN_GRACE)
-        except Exception as error:
-            log.warning("overtaken %s cannot be asked to stop: %s", key.cookie, error)
-            self._retries.failed(("examine", key))
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,6 +275,7 @@ class Endings:
 
     def _forget(self, key: RunKey) -> None:
         self._watch.drop(key)
+        self._fruitless.pop(key, None)
         self._causes.pop(key, None)
         self._stop_messages.pop(key, None)
         self._doubted.pop(key, None)
@@ -278,6 +286,7 @@ class Endings:
             declared = reaper.declare_uncertain(conn, key, reason, overdue=None)
         executor = self._watch.name(key) if key in self._watch else None
         self._watch.drop(key)
+        self._fruitless.pop(key, None)
         self._freed()
         if declared and executor is not None:
             self._doubted[key] = (replace(key, generation=key.generation + 1), executor)

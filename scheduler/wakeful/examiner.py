@@ -40,7 +40,7 @@ class Examiner(threading.Thread):
             name, key = asked
             try:
                 status = self._executors[name].examine(key)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 log.warning("run %s could not be examined: %s", key.cookie, error)
                 status = Uncertain(f"it could not be examined: {error}")
             self._answer(key, status)

@@ -153,7 +153,7 @@ class Reaper:
             return
         try:
             status = self._watch.executors[run.executor].poll([run.files])[0]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.warning("run %s cannot be looked at: %s", run.files.cookie, error)
             return
         if isinstance(status, Ended):
@@ -180,7 +180,7 @@ class Reaper:
         for key in self._watch.all():
             if key not in current and key not in self._endings:
                 log.warning("run %s was overtaken; its processes are stopped", key.cookie)
-                self._stop(key, OVERTAKEN_GRACE)
+                ask_to_stop(self._watch, key, OVERTAKEN_GRACE)
 
     # ── stops ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,21 +188,11 @@ class Reaper:
         """Carry out the stop rows of what is watched here."""
         with self._session.autocommit() as conn:
             rows = store.run(conn, "recovery.stops", {"data": self._identity.data_id}).fetchall()
-        done = [self._stop(RunKey(row.company, row.run, row.generation), row.stop_grace) for row in rows]
+        done = [ask_to_stop(self._watch, RunKey(row.company, row.run, row.generation), row.stop_grace) for row in rows]
         if all(done):
             self._retries.succeeded(("stops",))
         else:
             self._retries.failed(("stops",))
-
-    def _stop(self, key: RunKey, grace: timedelta) -> bool:
-        executor = self._watch.executor(key)
-        try:
-            if executor is not None:
-                executor.stop(key, grace)
-        except Exception as error:
-            log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
-            return False
-        return True
 
     # ── renewals ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,6 +228,18 @@ class Reaper:
     @property
     def _seconds(self) -> float:
         return self._lease.length.total_seconds()
+
+
+def ask_to_stop(watch: Watch, key: RunKey, grace: timedelta) -> bool:
+    """Ask an execution under watch to stop; False if its executor could not take that."""
+    executor = watch.executor(key)
+    try:
+        if executor is not None:
+            executor.stop(key, grace)
+    except (Exception, SystemExit) as error:
+        log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
+        return False
+    return True
 
 
 def declare_uncertain(conn: Connection[Any], key: RunKey, reason: str, *, overdue: float | None) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from wakeful.control import Control, Pace
 from wakeful.crash_points import Crash, no_crash
 from wakeful.dispatcher import Dispatcher, Lease
 from wakeful.driver import Driver
+from wakeful.ending_signals import until_signalled
 from wakeful.errors import ConfigError, SchemaMismatch
 from wakeful.identity import Identity
 from wakeful.outcomes import Park
@@ -197,44 +197,10 @@ class Scheduler:
 
         Only for the main thread. Returns the exit code: 0, or 1 when something did not end within the grace.
         """
-        # The kernel may hand a signal to any thread, and Python's handlers run in a main thread that need not wake up
-        # for it. So the signal itself writes into a pipe, and the main thread does nothing but read that.
-        told, tell = os.pipe()
-        os.set_blocking(tell, False)
-        asked = threading.Event()
-        outcome: list[bool | BaseException] = []
-
-        def live() -> None:
-            try:
-                self.start()
-                asked.wait()
-                outcome.append(self.stop())
-            except BaseException as error:
-                outcome.append(error)
-            os.write(tell, b"\0")
-
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        former_fd = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-        former = {number: signal.signal(number, lambda *_: None) for number in numbers}
-        try:
-            threading.Thread(target=live, name="wakeful life", daemon=True).start()
-            while (number := os.read(told, 1)[0]) != 0:
-                if number in numbers and asked.is_set():
-                    os._exit(128 + number)
-                if number in numbers:
-                    asked.set()
-        finally:
-            for restored, handler in former.items():
-                signal.signal(restored, handler)
-            signal.set_wakeup_fd(former_fd)
-            os.close(told)
-            os.close(tell)
-        (ended,) = outcome
-        if isinstance(ended, BaseException):
-            raise ended
-        if not ended:
-            sys.stderr.write("wakeful: not everything ended within the grace; the next scheduler takes over\n")
-        return 0 if ended else 1
+        if until_signalled(self.start, self.stop):
+            return 0
+        sys.stderr.write("wakeful: not everything ended within the grace; the next scheduler takes over\n")
+        return 1
 
     # ── told by the control session ─────────────────────────────────────────────────────────────────────
 

@@ -185,7 +185,7 @@ class Starts:
                 self._keep_from_starting(key, given.spec)
             else:
                 self._watch.executors[given.executor].submit(given.spec, key)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.warning("run %s did not start: %s", key.cookie, error)
             self._endings.not_started(key, str(error) or type(error).__name__)
 

@@ -91,7 +91,7 @@ class Watch:
     def _ask(self, name: str, keys: list[RunKey]) -> list[tuple[RunKey, Status]]:
         try:
             return list(zip(keys, self.executors[name].poll(keys), strict=True))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.warning("executor %s does not say how its runs are: %s", name, error)
             self.unheard.add(name)
             return []

@@ -15,7 +15,7 @@ from tests.integration.instant import Instant, running
 
 from wakeful.crash_points import CrashPoint
 from wakeful.errors import DatabaseUnavailable, ExecutorError
-from wakeful.executions import EndClass, Grade, RunKey, Vanished
+from wakeful.executions import EndClass, Grade, RunKey, Uncertain, Vanished
 from wakeful.signals import Signal
 from wakeful.testing import Database, HoldAt, Statements, VirtualClock
 
@@ -168,8 +168,11 @@ def test_a_stop_that_fails_is_tried_again(database: Database, conn: Conn, compan
 # ── one bad thing holds up no other ─────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), SystemExit("No space left")], ids=["error", "exit"]
+)
 def test_a_run_that_cannot_be_submitted_fails_alone(
-    database: Database, conn: Conn, company: str, tmp_path: Path
+    database: Database, conn: Conn, company: str, tmp_path: Path, error: BaseException
 ) -> None:
     executor = Instant()
     bad: list[RunKey] = []
@@ -177,7 +180,7 @@ def test_a_run_that_cannot_be_submitted_fails_alone(
     def refuse(call: str, key: RunKey) -> None:
         if call == "submit" and (not bad or key in bad):
             bad.append(key)
-            raise OSError(28, "No space left on device")
+            raise error
 
     executor.fails = refuse
     with running(instant.scheduler(database, tmp_path, executor)):
@@ -189,6 +192,32 @@ def test_a_run_that_cannot_be_submitted_fails_alone(
     )
     assert reason == "run.not_started"
     assert "No space left" in message
+
+
+def test_an_examination_that_fails_overtakes_nothing(
+    database: Database, conn: Conn, company: str, tmp_path: Path
+) -> None:
+    """Doubt would end a living run, so what passes by itself is waited out."""
+    executor = Instant(ends=False)
+    failures = []
+
+    def fail(call: str, key: RunKey) -> None:
+        if call == "examine":
+            failures.append(key)
+            if len(failures) < 3:
+                raise OSError(24, "Too many open files")
+            executor.statuses[key] = instant.Running(instant.MOMENT)
+
+    executor.fails = fail
+    with running(instant.scheduler(database, tmp_path, executor)):
+        wake(conn)
+        wait_states(conn, running=1)
+        executor.say(only_run(conn), Uncertain("its lock is free"))
+        wait_until(lambda: len(failures) == 3, what="the third examination")
+        executor.end(only_run(conn))
+        wait_states(conn, succeeded=1)
+    assert only_run(conn).generation == 1
+    assert conn.execute("SELECT count(*) FROM wakeful.recovery_action").fetchone() == (0,)
 
 
 def test_an_executor_that_does_not_answer_is_asked_again(
