@@ -98,7 +98,7 @@ class Control(threading.Thread):
         self._ending = threading.Event()
         self._conn: Connection[Any] | None = None
         self._up = False
-        self._strange = 0
+        self.strange = 0  # notifications that were no signals
 
     def run(self) -> None:
         """Connect, listen and keep alive until stopped."""
@@ -169,7 +169,7 @@ class Control(threading.Thread):
     def _hand_on(self, payload: str) -> None:
         signal = parse(payload)
         if signal is None:
-            self._strange += 1
-            log.warning("dropped a notification that is no signal (%d so far)", self._strange)
+            self.strange += 1
+            log.warning("dropped a notification that is no signal (%d so far)", self.strange)
             return
         self._listener.signalled(signal)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,18 +23,15 @@ from wakeful.admission import PASS, Admission, PassResult
 from wakeful.clock import Clock, DatabaseTime, SystemClock
 from wakeful.connections import Session
 from wakeful.errors import WakefulError
-from wakeful.outcomes import Admit, Moved, Park
+from wakeful.memory import Memory, Source
+from wakeful.outcomes import Moved, Park
 from wakeful.signals import Signal
-from wakeful.timers import Timers
 from wakeful.window import SIZE, Entry, Window
 
 log = logging.getLogger("wakeful.driver")
 
 SHARDS = list(range(16))
-FIRST_ID = UUID(int=0)
-BUSY = 1.0
 
-Source = tuple[str, str, str]  # company, gate, key
 Told = Callable[[str, PassResult], None]
 
 
@@ -78,15 +74,9 @@ class Driver(threading.Thread):
         self._stopping = False
         self.ready = threading.Event()
         # The driver's own.
-        self._windows = {name: Window(name) for name in owners}
-        self._deadlines: Timers[tuple[str, UUID]] = Timers()
-        self._due: OrderedDict[str, dict[UUID, bool]] = OrderedDict()
-        self._sources: OrderedDict[Source, UUID] = OrderedDict()
-        self._gates_after: Source | None = None
-        self._probes: dict[tuple[str, UUID], Source] = {}
+        self._memory = Memory(owners, self._clock, self.time, size)
         self._failures = 0
         self._blocked_until: float | None = None
-        self._last_company = ""
         self.passes = 0
 
     # ── told by other threads ───────────────────────────────────────────────────────────────────────────
@@ -121,7 +111,8 @@ class Driver(threading.Thread):
         with self.condition:
             if signal.topic == "settings":
                 self._resync = True
-            elif signal.company is not None:
+            elif not self._resync:
+                # Before a reading that is still to come, it would only say what that will find.
                 self._inbox.append(signal)
             self.condition.notify_all()
 
@@ -145,8 +136,8 @@ class Driver(threading.Thread):
                 inbox, self._inbox = self._inbox, []
             try:
                 if resync:
-                    self._forget()
-                self._take(inbox)
+                    self._memory.forget()
+                self._memory.take(inbox)
                 self._turn()
                 self._failures = 0
             except Exception as error:
@@ -160,23 +151,13 @@ class Driver(threading.Thread):
             return False
         if self._blocked_until is not None and self._clock.monotonic() < self._blocked_until:
             return False
-        if self._resync or self._inbox or self._due or self._sources or self._gates_after is not None:
-            return True
-        now = self.time.now()
-        if now is None or any(window.passed(now) for window in self._windows.values()):
-            return True
-        nearest = self._deadlines.next()
-        return nearest is not None and nearest <= self._clock.monotonic()
+        return self._resync or bool(self._inbox) or self._memory.has_work()
 
     def _pause(self) -> float | None:
         if not (self._owner and self._enabled):
             return None
-        moments = [m for m in (self._blocked_until, self._deadlines.next()) if m is not None]
-        if self._blocked_until is not None:
-            moments = [self._blocked_until]
-        else:
-            moments += [self.time.monotonic_at(w.horizon) for w in self._windows.values() if w.horizon is not None]
-        return max(0.0, min(moments) - self._clock.monotonic()) if moments else None
+        moment = self._memory.next_moment() if self._blocked_until is None else self._blocked_until
+        return None if moment is None else max(0.0, moment - self._clock.monotonic())
 
     def _back_off(self, error: Exception) -> None:
         pause = backoff.delay(self._failures, self._draw)
@@ -188,153 +169,86 @@ class Driver(threading.Thread):
             self._resync = True
         self._blocked_until = self._clock.monotonic() + pause
 
-    def _forget(self) -> None:
-        for window in self._windows.values():
-            window.stale = True
-        self._deadlines.clear()
-        self._due.clear()
-        self._sources.clear()
-        self._probes.clear()
-        self._gates_after = ("", "", "")
-
-    def _take(self, inbox: Sequence[Signal]) -> None:
-        for signal in inbox:
-            if signal.company is None:
-                continue
-            if signal.wake is not None:
-                self._known(signal.company, signal.wake, signal.due, signal.owner)
-            elif signal.gate is not None and signal.key is not None:
-                source = (signal.company, signal.gate, signal.key)
-                # A walk under way started before this signal; it starts again.
-                self._sources[source] = FIRST_ID
-
-    def _known(self, company: str, wake: UUID, due_at: datetime | None, owner: str | None) -> None:
-        """Remember a deadline that somebody told of, if its window reaches that far."""
-        window = self._windows.get(owner or "")
-        now = self.time.now()
-        if window is None or due_at is None or window.stale:
-            return
-        if now is not None and due_at <= now:
-            self._due.setdefault(company, {}).setdefault(wake, False)
-        elif window.knows(due_at):
-            self._deadlines.set((company, wake), self.time.monotonic_at(due_at))
+    # ── one turn ────────────────────────────────────────────────────────────────────────────────────────
 
     def _turn(self) -> None:
         self._blocked_until = None
+        memory = self._memory
         with self._session.autocommit() as conn:
-            now = self.time.now()
-            if not self._due:
-                for window in self._windows.values():
-                    if now is None or window.passed(now):
-                        self._read_window(conn, window)
+            if memory.is_caught_up:
+                for window in memory.passed_windows():
+                    self._read_window(conn, window)
                 self.ready.set()
-            if self._gates_after is not None and not self._due:
-                self._probe_gates(conn)
-            for company, wake in self._deadlines.pop_due(self._clock.monotonic()):
-                self._due.setdefault(company, {}).setdefault(wake, False)
-            if self._sources:
-                self._walk(conn)
-            if self._due:
-                self._pass(conn)
+            if memory.gates_after is not None and memory.is_caught_up:
+                self._probe_gates(conn, memory.gates_after)
+            memory.ripen()
+            if (walk := memory.next_source()) is not None:
+                self._walk(conn, *walk)
+            if (batch := memory.next_batch()) is not None:
+                self._judge(conn, *batch)
 
     def _read_window(self, conn: Connection[Any], window: Window) -> None:
+        """Read what is overdue, fairly, and what comes next; with a page full of overdue ones the rest comes later."""
+        memory = self._memory
         parameters = {
             "owner": window.owner,
             "shards": SHARDS,
             "limit": self._size,
             "share": PASS,
-            "start": self._last_company,
+            "start": memory.last_company,
         }
         overdue = store.run(conn, "window.overdue", parameters).fetchall()
-        if overdue:
-            self.time.observe(overdue[0].now)
-            for row in overdue:
-                self._due.setdefault(row.company, {}).setdefault(row.id, False)
-            # More may be overdue: the window stays stale until these are done.
+        for row in overdue:
+            self.time.observe(row.now)
+            memory.is_due(row.company, row.id)
+        if len(overdue) >= self._size:
             window.stale = True
-            if len(overdue) < self._size:
-                self._read_upcoming(conn, window, parameters)
             return
-        self._read_upcoming(conn, window, parameters)
-
-    def _read_upcoming(self, conn: Connection[Any], window: Window, parameters: Mapping[str, object]) -> None:
         rows = store.run(conn, "window.upcoming", parameters).fetchall()
-        if rows:
-            self.time.observe(rows[0].now)
-        else:
-            self.time.observe(store.run(conn, "settings.now").fetchall()[0].now)
-        entries = [Entry(row.company, row.id, row.due_at) for row in rows]
-        window.opened(entries, self._size)
-        now = self.time.now()
-        for entry in entries:
-            if now is not None and entry.due_at <= now:
-                self._due.setdefault(entry.company, {}).setdefault(entry.id, False)
-            else:
-                self._deadlines.set((entry.company, entry.id), self.time.monotonic_at(entry.due_at))
+        self.time.observe(rows[-1].now if rows else self._ask_time(conn))
+        memory.opened(window, [Entry(row.company, row.id, row.due_at) for row in rows], self._size)
 
-    def _probe_gates(self, conn: Connection[Any]) -> None:
+    def _ask_time(self, conn: Connection[Any]) -> datetime:
+        now: datetime = store.run(conn, "settings.now").fetchall()[0].now
+        return now
+
+    def _probe_gates(self, conn: Connection[Any], after: Source) -> None:
         """After a start each distinct gate is judged again through one receipt, never each receipt."""
-        company, gate, key = self._gates_after or ("", "", "")
+        company, gate, key = after
         parameters = {"company": company, "gate": gate, "key": key, "limit": PASS}
         rows = store.run(conn, "window.gates", parameters).fetchall()
         for row in rows:
-            self._due.setdefault(row.company, {})[row.first] = True
-            self._probes[(row.company, row.first)] = (row.company, row.gate, row.key)
-        self._gates_after = (rows[-1].company, rows[-1].gate, rows[-1].key) if len(rows) == PASS else None
+            self._memory.probe((row.company, row.gate, row.key), row.first)
+        last = rows[-1] if len(rows) == PASS else None
+        self._memory.gates_after = None if last is None else (last.company, last.gate, last.key)
 
-    def _walk(self, conn: Connection[Any]) -> None:
-        """Read one page of the receipts parked on a signalled gate; the source goes to the end of the line."""
-        source, after = self._sources.popitem(last=False)
+    def _walk(self, conn: Connection[Any], source: Source, after: UUID) -> None:
+        """Judge one page of the receipts parked on a signalled gate; the gate goes to the end of the line."""
         company, gate, key = source
-        block = _WALKS.get(gate, "window.parked")
         parameters = {"company": company, "gate": gate, "key": key, "after": after, "limit": PASS}
-        ids = [row.id for row in store.run(conn, block, parameters)]
+        ids = [row.id for row in store.run(conn, _WALKS.get(gate, "window.parked"), parameters)]
         if not ids:
             return
         result = self._judge(conn, company, dict.fromkeys(ids, True))
-        # Behind a full agent the next page fares no better than this one did.
-        full = gate == "concurrency" and not any(isinstance(o, Admit) for o in result.outcomes.values())
+        # Where the page has used up what there was, the next one fares no better: the next slot has its own signal.
+        full = gate == "concurrency" and any(_waits_on(outcome, source) for outcome in result.outcomes.values())
         if len(ids) == PASS and not full:
-            self._sources.setdefault(source, ids[-1])
-
-    def _pass(self, conn: Connection[Any]) -> None:
-        """Judge at most 100 receipts of the next company; companies take turns."""
-        company, waiting = self._due.popitem(last=False)
-        chosen = {i: waiting[i] for i in list(waiting)[:PASS]}
-        rest = {i: signalled for i, signalled in waiting.items() if i not in chosen}
-        if rest:
-            self._due[company] = rest
-        self._last_company = company
-        self._judge(conn, company, chosen)
+            self._memory.walk_on(source, ids[-1])
 
     def _judge(self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool]) -> PassResult:
         result = self._admission.admit(conn, company, chosen)
         self.passes += 1
-        self._remember(company, chosen, result)
+        if any(isinstance(o, Moved) and o.due_at and self.time.has_come(o.due_at) for o in result.outcomes.values()):
+            # We thought it due and the database does not: its clock is the one that counts.
+            self.time.correct(self._ask_time(conn))
+        self._memory.judged(company, chosen, result)
         self._told(company, result)
         return result
-
-    def _remember(self, company: str, chosen: Mapping[UUID, bool], result: PassResult) -> None:
-        for wake in result.busy:
-            self._deadlines.set((company, wake), self._clock.monotonic() + BUSY)
-        for wake, due_at in result.set_aside.items():
-            self._deadlines.set((company, wake), self.time.monotonic_at(due_at))
-        for wake, outcome in result.outcomes.items():
-            if isinstance(outcome, (Park, Moved)) and outcome.due_at is not None:
-                window = self._windows.get("execution_wait") if isinstance(outcome, Park) else None
-                if window is None or window.knows(outcome.due_at):
-                    self._deadlines.set((company, wake), self.time.monotonic_at(outcome.due_at))
-        for wake in result.reopened:
-            self._due.setdefault(company, {})[wake] = True
-        for wake in chosen:
-            source = self._probes.pop((company, wake), None)
-            if source is not None and not _still_closed(result.outcomes.get(wake), source):
-                self._sources.setdefault(source, FIRST_ID)
 
 
 # Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
 _WALKS = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
 
 
-def _still_closed(outcome: object, source: Source) -> bool:
+def _waits_on(outcome: object, source: Source) -> bool:
     return isinstance(outcome, Park) and (outcome.refusal.gate, outcome.refusal.key) == source[1:]

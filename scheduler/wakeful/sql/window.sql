@@ -13,7 +13,7 @@ WITH RECURSIVE pair AS (
         WHERE w.owner = %(owner)s AND w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
           AND (w.company, w.priority) > (pair.company, pair.priority)
         ORDER BY w.company, w.priority LIMIT 1) AS n)
-SELECT x.company, x.id, x.due_at, wakeful.now() AS now
+SELECT x.company, x.id, x.due_at, wakeful.wall() AS now
 FROM (SELECT * FROM pair ORDER BY pair.company <= %(start)s, pair.company, pair.priority) AS p
 CROSS JOIN LATERAL (
     SELECT w.company, w.id, w.due_at FROM wakeful.wake w
@@ -25,7 +25,7 @@ LIMIT %(limit)s
 
 -- name: upcoming
 -- The nearest deadlines of the held shards; the last one is the window's horizon.
-SELECT x.company, x.id, x.due_at, wakeful.now() AS now
+SELECT x.company, x.id, x.due_at, wakeful.wall() AS now
 FROM unnest(%(shards)s::smallint[]) AS s (shard)
 CROSS JOIN LATERAL (
     SELECT w.company, w.id, w.due_at FROM wakeful.wake w
@@ -56,7 +56,8 @@ WHERE w.company = %(company)s AND w.agent = %(key)s AND w.wait_gate IS NOT NULL
 ORDER BY w.id LIMIT %(limit)s
 
 -- name: gates
--- One page of the distinct gates that wakes are parked on, each with the first receipts behind it.
+-- One page of the distinct gates that wakes are parked on, each with the receipt that is let through first: of a
+-- budget the cheapest (among the first ten thousand), of an issue one of its assignee's, else the oldest.
 WITH RECURSIVE gate AS (
     (SELECT w.company, w.wait_gate, w.wait_key FROM wakeful.wake w
      WHERE w.wait_gate IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
@@ -68,11 +69,25 @@ WITH RECURSIVE gate AS (
         WHERE w.wait_gate IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
           AND (w.company, w.wait_gate, w.wait_key) > (gate.company, gate.wait_gate, gate.wait_key)
         ORDER BY w.company, w.wait_gate, w.wait_key LIMIT 1) AS n)
-SELECT g.company, g.wait_gate AS gate, g.wait_key AS key, (
-    SELECT f.id FROM (
-        SELECT w.id, w.estimate FROM wakeful.wake w
+SELECT g.company, g.wait_gate AS gate, g.wait_key AS key, CASE g.wait_gate
+    WHEN 'budget' THEN (
+        SELECT f.id FROM (
+            SELECT w.id, w.estimate, w.agent FROM wakeful.wake w
+            WHERE w.company = g.company AND w.wait_gate = g.wait_gate AND w.wait_key = g.wait_key
+              AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+            ORDER BY w.id LIMIT 10000) AS f
+        JOIN wakeful.agent a ON a.company = g.company AND a.id = f.agent
+        LEFT JOIN wakeful.budget b ON b.company = g.company AND b.id = g.wait_key
+        ORDER BY coalesce(f.estimate, a.estimate, b.estimate, 0), f.id LIMIT 1)
+    WHEN 'issue' THEN (
+        SELECT w.id FROM wakeful.wake w
+        LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
         WHERE w.company = g.company AND w.wait_gate = g.wait_gate AND w.wait_key = g.wait_key
           AND w.state IN ('deferred', 'queued', 'claimed', 'error')
-        ORDER BY w.id LIMIT 100) AS f
-    ORDER BY f.estimate NULLS FIRST, f.id LIMIT 1) AS first
+        ORDER BY (i.assignee_kind = 'agent' AND i.assignee = w.agent) IS TRUE DESC, w.id LIMIT 1)
+    ELSE (
+        SELECT w.id FROM wakeful.wake w
+        WHERE w.company = g.company AND w.wait_gate = g.wait_gate AND w.wait_key = g.wait_key
+          AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+        ORDER BY w.id LIMIT 1) END AS first
 FROM (SELECT * FROM gate LIMIT %(limit)s) AS g

@@ -49,8 +49,10 @@ class VirtualClock:
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
         """Wait on a condition that the caller holds, for at most ``timeout`` seconds; an advance ends the wait too."""
         with self._lock:
-            # The caller worked out its timeout by the time it saw; if that has jumped since, it must look again.
-            if getattr(self._seen, "shift", self._shift) != self._shift:
+            # The caller worked out its timeout by the time it saw; if that has jumped since, it must look again, once.
+            seen = getattr(self._seen, "shift", self._shift)
+            self._seen.shift = self._shift
+            if seen != self._shift:
                 return
             self._conditions.add(condition)
         condition.wait(timeout)
