@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 
 from wakeful.errors import WakefulError
-from wakeful.postgres_locks import LockFile, is_held
+from wakeful.postgres_locks import LockFile
 
 
 class Identity:
@@ -38,13 +38,13 @@ class Identity:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.data_id = _data_id(self._directory / "data-id") + _machine_mark()
             self.id = uuid.uuid4().hex
-            self._lock = LockFile(self._directory / f"{self.id}.lock")
+            self._lock = _own_lock(self._directory / f"{self.id}.lock")
+            self._sweep()
         except OSError as error:
             raise WakefulError(
                 f"the data directory {data} cannot be used: {error.strerror}",
                 hint="choose another one with --data or WAKEFUL_DATA",
             ) from error
-        self._lock.take(shared=False)
         self._process = os.getpid()
         # A forked child inherits the lock; if it kept it, this scheduler would seem to live as long as the child does.
         mine = weakref.ref(self)
@@ -68,13 +68,13 @@ class Identity:
         if name == self.id or not name.isalnum():
             return False
         path = self._directory / f"{name}.lock"
-        if not path.exists():
-            return True
-        if is_held(path):
-            return False
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        return True
+        return not path.exists() or _bury(path)
+
+    def _sweep(self) -> None:
+        """Remove the lock files of the dead; a claim of theirs counts as a dead one's without it too."""
+        for path in self._directory.glob("*.lock"):
+            if path.stem != self.id:
+                _bury(path)
 
     def close(self) -> None:
         """Let the lock go; claims of this scheduler may be adopted from now on. Nothing in a forked child."""
@@ -83,6 +83,24 @@ class Identity:
             return
         with contextlib.suppress(FileNotFoundError):
             (self._directory / f"{self.id}.lock").unlink()
+
+
+def _own_lock(path: Path) -> LockFile:
+    """Return the lock at ``path``, held. Somebody who sweeps may get hold of a fresh file first, and remove it."""
+    while True:
+        lock = LockFile(path)
+        if lock.take(shared=False) and os.fstat(lock.fd).st_nlink > 0:
+            return lock
+        lock.close()
+
+
+def _bury(path: Path) -> bool:
+    """Remove a lock file if its process is dead. Under the lock, so that a starting one notices."""
+    with LockFile(path) as lock:
+        if not lock.take(shared=False):
+            return False
+        path.unlink(missing_ok=True)
+        return True
 
 
 def _let_go(identity: weakref.ref[Identity]) -> None:
