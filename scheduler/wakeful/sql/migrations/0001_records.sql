@@ -393,8 +393,9 @@ CREATE INDEX reservation_live ON wakeful.reservation (company, policy) INCLUDE (
 
 -- ── journals and recovery ───────────────────────────────────────────────────────────────────────────────
 
+-- No foreign key: each row is written beside the row it tells of, which has one.
 CREATE TABLE wakeful.audit (
-    company wakeful.id NOT NULL REFERENCES wakeful.company,
+    company wakeful.id NOT NULL,
     id uuid NOT NULL DEFAULT wakeful.uuid7(),
     at timestamptz NOT NULL DEFAULT wakeful.now(),
     actor text NOT NULL,

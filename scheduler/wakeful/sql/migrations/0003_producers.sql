@@ -404,6 +404,31 @@ CREATE FUNCTION wakeful.receipt_of(company text, wake uuid) RETURNS wakeful.rece
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ('existing', w.id, w.state, w.run)::wakeful.receipt FROM wakeful.wake w WHERE w.company = $1 AND w.id = $2 $$;
 
+-- Says what is wrong with a request, if anything is.
+CREATE FUNCTION wakeful.check_request(
+    payload jsonb, at timestamptz, estimate numeric, source text, priority integer, kind text, actor text)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM wakeful.parse_actor(actor);
+    PERFORM wakeful.check_payload(payload);
+    PERFORM wakeful.check_moment(at);
+    PERFORM wakeful.check_money(estimate, 'the estimate');
+    IF source NOT IN ('assignment', 'on_demand', 'automation', 'timer') THEN
+        PERFORM wakeful.refuse('WK422', format('%L is no source', source),
+            'one of: assignment, on_demand, automation, timer');
+    END IF;
+    IF priority NOT BETWEEN -1000 AND 1000 THEN
+        PERFORM wakeful.refuse('WK422', format('priority %s is not between -1000 and 1000', priority));
+    END IF;
+    IF kind IN ('task_retry', 'saved_comments', 'card', 'native_status', 'dispatch', 'supervisor', 'interrupt',
+                'settlement', 'execution_wait') THEN
+        PERFORM wakeful.refuse('WK422', format('wakes of kind %L are made by their own producers', kind));
+    END IF;
+END $$;
+
+-- The call hosts make most, so its statements are few and its ordinary arguments are checked in one expression
+-- (docs/performance.md); whatever is not ordinary goes through check_request.
 CREATE FUNCTION wakeful.request_wake(
     company text, agent text, issue text DEFAULT NULL, at timestamptz DEFAULT NULL, key text DEFAULT NULL,
     payload jsonb DEFAULT '{}', priority integer DEFAULT 0, actor text DEFAULT NULL, source text DEFAULT 'on_demand',
@@ -414,29 +439,24 @@ AS $$
 DECLARE
     former text := wakeful.enter_company(company);
     fresh CONSTANT uuid := wakeful.uuid7();
-    due CONSTANT timestamptz := coalesce(request_wake.at, wakeful.now());
-    who record := wakeful.parse_actor(actor);
-    project text;
+    known record;
     held uuid;
     result wakeful.receipt;
 BEGIN
-    PERFORM wakeful.check_payload(payload);
-    PERFORM wakeful.check_moment(request_wake.at);
-    PERFORM wakeful.check_money(request_wake.estimate, 'the estimate');
-    IF request_wake.source NOT IN ('assignment', 'on_demand', 'automation', 'timer') THEN
-        PERFORM wakeful.refuse('WK422', format('%L is no source', request_wake.source),
-            'one of: assignment, on_demand, automation, timer');
+    IF (kind = 'request' AND priority = 0 AND source = 'on_demand' AND estimate IS NULL
+            AND octet_length(payload::text) <= 65536
+            AND coalesce(at BETWEEN '2000-01-01 00:00:00+00' AND '2100-12-31 00:00:00+00', true)
+            AND coalesce(actor ~ '^(user|agent|system):.{1,200}$', true)) IS NOT TRUE THEN
+        PERFORM wakeful.check_request(payload, at, estimate, source, priority, kind, actor);
     END IF;
-    IF request_wake.priority NOT BETWEEN -1000 AND 1000 THEN
-        PERFORM wakeful.refuse('WK422', format('priority %s is not between -1000 and 1000', request_wake.priority));
+    SELECT a.id AS agent, i.id AS issue, i.project INTO known
+    FROM wakeful.agent a LEFT JOIN wakeful.issue i ON i.company = a.company AND i.id = request_wake.issue
+    WHERE a.company = request_wake.company AND a.id = request_wake.agent;
+    IF known.agent IS NULL THEN
+        PERFORM wakeful.require_agent(request_wake.company, request_wake.agent);
     END IF;
-    IF request_wake.kind IN ('task_retry', 'saved_comments', 'card', 'native_status', 'dispatch', 'supervisor', 'interrupt',
-                             'settlement', 'execution_wait') THEN
-        PERFORM wakeful.refuse('WK422', format('wakes of kind %L are made by their own producers', request_wake.kind));
-    END IF;
-    PERFORM wakeful.require_agent(request_wake.company, request_wake.agent);
-    IF request_wake.issue IS NOT NULL THEN
-        project := wakeful.ensure_issue(request_wake.company, request_wake.issue, request_wake.agent);
+    IF request_wake.issue IS DISTINCT FROM known.issue THEN
+        known.project := wakeful.ensure_issue(request_wake.company, request_wake.issue, request_wake.agent);
     END IF;
     IF request_wake.key IS NOT NULL THEN
         held := wakeful.take_key(request_wake.company, request_wake.key, fresh);
@@ -446,16 +466,26 @@ BEGIN
             RETURN result;
         END IF;
     END IF;
-    INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                              due_at, effect_root, estimate)
-    VALUES (request_wake.company, fresh, request_wake.kind, request_wake.priority, request_wake.agent, request_wake.issue,
-            project, request_wake.source, who.kind, who.id, request_wake.payload, request_wake.key, due, fresh,
-            request_wake.estimate);
-    PERFORM wakeful.record_audit(request_wake.company, actor, 'request', 'wake:' || fresh, NULL,
-        jsonb_build_object('agent', request_wake.agent, 'issue', request_wake.issue));
-    PERFORM wakeful.notify_wake(request_wake.company, fresh, request_wake.kind, due);
+    WITH asked AS (
+        SELECT coalesce(request_wake.at, wakeful.now()) AS due, coalesce(request_wake.actor, 'system:' || session_user) AS actor
+    ), saved AS (
+        INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
+                                  due_at, effect_root, estimate)
+        SELECT request_wake.company, fresh, request_wake.kind, request_wake.priority, request_wake.agent, request_wake.issue,
+               known.project, request_wake.source, split_part(asked.actor, ':', 1),
+               substr(asked.actor, strpos(asked.actor, ':') + 1), request_wake.payload, request_wake.key, asked.due, fresh,
+               request_wake.estimate
+        FROM asked
+    ), noted AS (
+        INSERT INTO wakeful.audit (company, actor, authenticated, verb, target, after)
+        SELECT request_wake.company, asked.actor, 'database login ' || session_user, 'request', 'wake:' || fresh,
+               jsonb_build_object('agent', request_wake.agent, 'issue', request_wake.issue)
+        FROM asked
+    )
+    SELECT 'inserted', fresh, 'deferred', NULL INTO result
+    FROM asked CROSS JOIN LATERAL wakeful.notify_wake(request_wake.company, fresh, request_wake.kind, asked.due);
     PERFORM wakeful.leave_company(former);
-    RETURN ('inserted', fresh, 'deferred', NULL)::wakeful.receipt;
+    RETURN result;
 END $$;
 
 -- Assigns an issue to 'agent:ID' or 'user:ID' (NULL: to nobody); an agent is woken for it.
