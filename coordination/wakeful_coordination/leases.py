@@ -198,18 +198,21 @@ class Leases:
         """
         lease = self._mine(instance)
         place = layout.instance_path(instance)
-        with contextlib.ExitStack() as stack:
-            try:
-                at = stack.enter_context(self._root.directory(place))
-                found = self._root.files.stat("lease", at)
-            except FileNotFoundError:
-                found = None
+        lost = InDoubt(
+            f"{self._root.path}/{place}/lease was deleted or replaced while it was held",
+            hint="stop this instance's processes, then `wakeful coord recover`",
+        )
+        try:
+            at = self._root.open_directory(place)
+        except FileNotFoundError:
+            raise lost from None
+        try:
+            found = self._root.files.stat("lease", at)
             if found is None or found.inode != lease.inode:
-                raise InDoubt(
-                    f"{self._root.path}/{place}/lease was deleted or replaced while it was held",
-                    hint="stop this instance's processes, then `wakeful coord recover`",
-                )
+                raise lost
             yield at
+        finally:
+            self._root.files.close(at)
 
     def file(self, instance: str) -> tuple[int, int]:
         """Return descriptor and inode of a held instance's lease file, for its claim."""

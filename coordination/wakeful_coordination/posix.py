@@ -14,6 +14,8 @@ from wakeful_coordination.filesystem import Status
 _OPENAT2 = 437  # one number on every architecture
 _NO_SYMLINKS_BENEATH = 0x04 | 0x08
 _NOREPLACE = 1
+#: Read at first: more than any record but a long one holds.
+_CHUNK = 1 << 16
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo"}
 #: The kernel, or a sandbox around it, does not offer the call: fall back to the portable one.
@@ -104,11 +106,14 @@ class PosixFilesystem:
 
     def read(self, fd: int, limit: int) -> bytes:
         """Read from the start, at most ``limit`` bytes."""
-        chunks = []
-        offset = 0
-        while offset < limit and (chunk := os.pread(fd, min(limit - offset, 1 << 20), offset)):
-            chunks.append(chunk)
-            offset += len(chunk)
+        data = os.pread(fd, min(limit, _CHUNK), 0)
+        if len(data) < min(limit, _CHUNK):
+            return data  # a short read of a regular file is its end
+        chunks = [data]
+        offset = len(data)
+        while offset < limit and (data := os.pread(fd, min(limit - offset, _CHUNK), offset)):
+            chunks.append(data)
+            offset += len(data)
         return b"".join(chunks)
 
     def write(self, fd: int, data: bytes) -> None:

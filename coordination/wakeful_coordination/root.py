@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from types import TracebackType
 
 from wakeful_coordination import layout
 from wakeful_coordination.errors import CoordinationError, LeaseMisused, RootPoisoned, UnsafePath, explain
@@ -75,19 +76,12 @@ class Root:
             )
             raise self.refusal() from error
 
-    @contextlib.contextmanager
-    def explained(self, path: str) -> Iterator[None]:
+    def explained(self, path: str) -> _Explained:
         """Turn operating system errors into this package's; taken and missing names stay themselves."""
-        try:
-            yield
-        except (FileExistsError, FileNotFoundError):
-            raise
-        except OSError as error:
-            raise explain(error, f"{self.path}/{path}") from error
+        return _Explained(f"{self.path}/{path}")
 
-    @contextlib.contextmanager
-    def directory(self, path: str) -> Iterator[int]:
-        """Open a directory below the root; refuse one that others may write into.
+    def open_directory(self, path: str) -> int:
+        """Open a directory below the root, to be closed by the caller; refuse one that others may write into.
 
         FileNotFoundError where an instance has none, UnsafePath for a link, a foreign owner, or one of the
         root's own that is gone.
@@ -102,6 +96,16 @@ class Root:
                 raise UnsafePath(f"{self.path}/{path} is gone", hint="restore it, or make a new root") from None
         try:
             require_private(self, fd, path)
+        except BaseException:
+            self.files.close(fd)
+            raise
+        return fd
+
+    @contextlib.contextmanager
+    def directory(self, path: str) -> Iterator[int]:
+        """Open a directory as :meth:`open_directory` does, for the length of a ``with``."""
+        fd = self.open_directory(path)
+        try:
             yield fd
         finally:
             self.files.close(fd)
@@ -146,6 +150,24 @@ class Root:
             "this process was forked from the one that opened the root: it holds nothing",
             hint="open the root again in the child",
         )
+
+
+class _Explained:
+    """The context of :meth:`Root.explained`; a class, because every file operation passes through one."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileExistsError | FileNotFoundError):
+            raise explain(error, self._path) from error
 
 
 def require_private(root: Root, fd: int, path: str) -> None:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from wakeful_coordination import layout, publish, record
-from wakeful_coordination.errors import ContradictoryTerminal, InvalidRecord
+from wakeful_coordination.errors import ContradictoryTerminal, InvalidRecord, Superseded
 from wakeful_coordination.generation import Generation, require_current
 from wakeful_coordination.leases import Leases
 from wakeful_coordination.root import Root
@@ -61,10 +61,14 @@ class Terminals:
             require_current(self._root, -1, None, new_work=False)
         place = layout.instance_path(instance)
         with self._leases.hold(instance), self._leases.directory(instance) as at:
-            before = self._again(at, captured, outcome)
-            if before is not None:
+            try:
+                require_current(self._root, at, captured, new_work=False)
+            except Superseded:
+                # What it said while it was current may still be repeated.
+                before = self._again(at, captured, outcome)
+                if before is None:
+                    raise
                 return before
-            require_current(self._root, at, captured, new_work=False)
             nonce = self._root.new_id()
             data = record.encode(
                 {
@@ -79,7 +83,13 @@ class Terminals:
             )
             if len(data) > _LIMIT:
                 raise InvalidRecord(f"a terminal of more than {_LIMIT} bytes", hint="shorten the reason")
-            publish.new_file(self._root, at, _name(captured), data, place=place)
+            try:
+                publish.new_file(self._root, at, _name(captured), data, place=place)
+            except FileExistsError:
+                before = self._again(at, captured, outcome)
+                if before is not None:
+                    return before
+                raise
         return Terminal(captured, outcome, reason, cache_sha256, nonce, False)
 
     def _again(self, at: int, captured: Generation, outcome: str) -> Terminal | None:
