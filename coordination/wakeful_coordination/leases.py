@@ -156,6 +156,9 @@ class Leases:
             if self._size(lease.fd):
                 self._require_dead(lease, resolving)
         except BaseException:
+            # An interrupt may come when the lock has just been granted; to free one that was not is harmless.
+            with contextlib.suppress(OSError):
+                self._unlock(lease.fd)
             lease.mutex.release()
             raise
         lease.owner = me

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wakeful_coordination.authority import Authority, Committed, Settled
-from wakeful_coordination.errors import CoordinationError, NotFound
+from wakeful_coordination.errors import CoordinationError, NotFound, RootPoisoned
 from wakeful_coordination.outbox import Outbox
 
 #: Told about each settled transaction; returns when the news is safe elsewhere. May hear one twice after a
@@ -36,7 +36,7 @@ class Relay:
         A quarantined one is told by the pass that quarantines it; those that something else quarantined are
         found in the survey. A transaction that cannot be settled yet, or whose delivery raises
         CoordinationError, stays pending and hinders no other. Any other exception of ``deliver`` ends the
-        pass; nothing is lost.
+        pass, as does a poisoned root (RootPoisoned); nothing is lost.
         """
         committed: list[str] = []
         quarantined: list[str] = []
@@ -52,6 +52,8 @@ class Relay:
                 told.append(txid)
             except NotFound:
                 continue  # another relay was faster
+            except RootPoisoned:
+                raise  # nothing can be settled any more
             except CoordinationError as error:
                 left.append((txid, error.message))
         return Relayed(tuple(committed), tuple(quarantined), tuple(left))

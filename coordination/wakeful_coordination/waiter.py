@@ -36,13 +36,21 @@ class Waiter:
         """
         try:
             self._granted.wait(seconds)
-        finally:
-            with self._state:
-                granted = self._granted.is_set() and self._error is None
-                if not granted:
-                    self._abandoned = True
-                    if self._granted.is_set():
-                        self._root.close_lock(self._fd)
+        except BaseException:
+            self._decide(wanted=False)
+            raise
+        granted = self._decide(wanted=True)
         if self._error is not None:
             raise self._error
         return granted
+
+    def _decide(self, *, wanted: bool) -> bool:
+        """Say whether the lock is the caller's; otherwise see to it that the descriptor is closed once."""
+        with self._state:
+            over = self._granted.is_set()
+            if wanted and over and self._error is None:
+                return True
+            self._abandoned = True
+            if over:
+                self._root.close_lock(self._fd)
+            return False

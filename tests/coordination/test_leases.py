@@ -23,6 +23,7 @@ from wakeful_coordination.layout import instance_path
 from wakeful_coordination.posix import PosixFilesystem
 from wakeful_coordination.session import Alive, Dead, liveness
 from wakeful_coordination.testing.children import Child, until
+from wakeful_coordination.waiter import Waiter
 
 HOLDER = """
 with Coordination.open(sys.argv[1]) as c:
@@ -514,6 +515,42 @@ def test_a_waiter_within_its_deadline_gets_the_lease(coord: Coordination, path: 
         child.tell("go on")
         thread.join()
         assert got.is_set()
+
+
+def test_an_interrupted_wait_leaves_no_lock_behind(coord: Coordination, path: str) -> None:
+    opened(coord, "a")
+    fresh = coord.leases._files.fresh("a")
+    waiter = Waiter(coord.root, fresh.fd)
+    until(waiter._granted.is_set)
+    assert busy(coord, "a")
+    wait = waiter._granted.wait
+
+    def interrupted(seconds: float) -> bool:
+        wait(seconds)
+        raise KeyboardInterrupt
+
+    waiter._granted.wait = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        waiter.grant(30)
+    assert not busy(coord, "a")
+
+
+def test_an_interrupted_acquisition_leaves_no_lock_behind(coord: Coordination, path: str) -> None:
+    opened(coord, "a")
+    with coord.lease("a"):
+        pass
+    size = coord.leases._size
+
+    def interrupted(fd: int) -> int:
+        raise KeyboardInterrupt
+
+    coord.leases._size = interrupted
+    with pytest.raises(KeyboardInterrupt), coord.lease("a"):
+        pass
+    coord.leases._size = size
+    with Coordination.open(path) as other:
+        assert not busy(other, "a")
+    assert not busy(coord, "a")
 
 
 def test_leases_work_when_more_are_used_than_are_kept_open(path: str) -> None:

@@ -130,6 +130,20 @@ with Coordination.open(sys.argv[1]) as c:
     assert coord.terminals.record(coord.generations.capture("a"), "succeeded").outcome == "succeeded"
 
 
+def test_a_relay_ends_when_its_root_is_poisoned_and_the_next_process_goes_on(path: str) -> None:
+    files = Failing()
+    with Coordination.open(path, files=files) as coord:
+        generation = coord.generations.open("a")
+        for number in range(3):
+            coord.publish(coord.transaction(generation, "comment", {"n": number}))
+        files.arm("sync", 2, errno.EIO)
+        with pytest.raises(RootPoisoned):
+            coord.relay(lambda outcome: None)
+    with Coordination.open(path) as coord:
+        relayed = coord.relay(lambda outcome: None)
+        assert (len(relayed.committed), relayed.left) == (2, ())
+
+
 def told_by(attempt: Callable[[], object]) -> StorageFailed | None:
     try:
         attempt()
