@@ -80,16 +80,16 @@ def test_a_run_whose_row_somebody_held_is_claimed_after_all(site: Site) -> None:
 
 
 def test_a_living_scheduler_adopts_when_the_claim_expires(site: Site) -> None:
+    """Nothing tells it but the time: another host's scheduler owns, and goes on doing so."""
     gate = site.gate()
-    site.writer(gate.wait)
-    lease = (1.0, 0.3, 1.0)
-    first = site.scheduler(lease=lease).wait_ready()
-    second = site.scheduler(lease=lease).wait_ready()
+    site.writer(gate.wait, host="site")
+    site.scheduler(host="owner", data=site.root / "owner").wait_ready()
+    lease = (1.0, 0.3, 20.0)
+    pair = [site.scheduler(lease=lease).wait_ready() for _ in range(2)]
     site.wake("issue")
     run = site.wait_run("running")
-    claims = {"first": first, "second": second}
-    dies = next(one for one in claims.values() if f"scheduler {run['claimed_by'].split('/')[1]} " in one.said())
-    dies.kill()
+    (claimer,) = (one for one in pair if f"scheduler {run['claimed_by'].split('/')[1]} " in one.said())
+    claimer.kill()
     wait_until(lambda: site.run()["claimed_by"] != run["claimed_by"], within=15, what="adoption")
     assert (site.run()["state"], site.run()["generation"]) == ("running", 1)
     gate.open()
