@@ -13,7 +13,7 @@ from wakeful.testing import Server, Statements
 
 def rows(server: Server, *, quick: bool) -> list[Row]:
     """Count statements beside 1 000 parked and 1 000 sleeping wakes."""
-    many, window = (100, 1.0) if quick else (1000, 15.0)
+    many, window = (100, 0.5) if quick else (1000, 15.0)
     with stage.stage(server) as here:
         here.run("pause", agent="agent2")
         here.run("parked", many=many)

@@ -55,7 +55,7 @@ class Side:
 
 def rows(server: Server, *, quick: bool) -> list[Row]:
     """Measure releases, requests and deadlines of the scheduler, in turns with the bare loop."""
-    pairs, isolated, sleeping, stream = (5, 3, 1000, 50) if quick else (200, 30, 100_000, 1000)
+    pairs, isolated, sleeping, stream = (5, 3, 100, 20) if quick else (200, 30, 100_000, 1000)
     with contextlib.ExitStack() as stack:
         sides = []
         for program in ("schedule", "replay"):
@@ -67,7 +67,7 @@ def rows(server: Server, *, quick: bool) -> list[Row]:
             sides.append(Side(here, stack.enter_context(here.acting(program)).backend))
         ours, limit = sides
         for side in sides:
-            for _ in range(10):  # plans and caches are made
+            for _ in range(2 if quick else 10):  # plans and caches are made
                 side.open_gate()
                 side.request()
         found = []
@@ -78,7 +78,7 @@ def rows(server: Server, *, quick: bool) -> list[Row]:
             samples = [(once(ours), once(limit)) for _ in range(pairs)]
             found.append(paired(name, "ms", [s[0] for s in samples], [s[1] for s in samples], most=most))
         found.append(_isolated(ours, limit, isolated))
-        found.append(_stream(ours, stream, 10.0 * stream / 1000))
+        found.append(_stream(ours, stream, 0.01 * stream, after=0.5 if quick else 2.0))
         return found
 
 
@@ -90,12 +90,12 @@ def _isolated(ours: Side, limit: Side, many: int) -> Row:
     return Row("deadline_lateness_p99", worst, "ms", bare, worst / bare, many, spread(mine), "≤ 10 ms", met=worst <= 10)
 
 
-def _stream(ours: Side, many: int, seconds: float) -> Row:
+def _stream(ours: Side, many: int, seconds: float, *, after: float) -> Row:
     """Many deadlines, evenly spread: each run's commit is the first one heard of after its row was written."""
     here = ours.here
-    here.run("request_stream", many=many, after=2.0, step=seconds / many)
+    here.run("request_stream", many=many, after=after, step=seconds / many)
     due = dict(here.run("deadlines"))
-    heard = _commits(ours.ear, ours.backend, until=time.time() + 3.0 + seconds)
+    heard = _commits(ours.ear, ours.backend, until=time.time() + after + seconds + 1.0)
     late = []
     for wake, written in here.run("runs"):
         if wake in due:

@@ -75,7 +75,8 @@ def _show(header: dict[str, Any], rows: Sequence[Row]) -> None:
 
     facts = ", ".join(f"{name} {value}" for name, value in header.items())
     table = Table(title="wakeful bench", caption=facts)
-    for column in ("row", "value", "unit", "limit", "ratio", "n", "spread", "target", ""):
+    table.add_column("row", no_wrap=True)
+    for column in ("value", "unit", "limit", "ratio", "n", "spread", "target", ""):
         table.add_column(column, justify="right" if column in ("value", "limit", "ratio", "n", "spread") else "left")
     for row in rows:
         mark = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.met]
