@@ -27,6 +27,7 @@ from wakeful.examiner import Examiner
 from wakeful.executions import Executor, RunKey
 from wakeful.identity import Identity
 from wakeful.inbox import Inbox, News
+from wakeful.readers import ResultReader
 from wakeful.reaper import SLACK, Lease, Reaper, ask_to_stop
 from wakeful.retries import Retries, Timer
 from wakeful.signals import Signal
@@ -50,6 +51,7 @@ class Dispatcher(threading.Thread):
         labels: what this host offers.
         slots: children at once.
         lease: see :class:`Lease`.
+        readers: result readers, by name.
         settings: called with the stored instance settings whenever they were read.
         told: called after each commit, with ``run.ended`` and the ending.
         crash: called at each ``CrashPoint``.
@@ -65,6 +67,7 @@ class Dispatcher(threading.Thread):
         slots: int = 32,
         lease: Lease | None = None,
         clock: Clock | None = None,
+        readers: Mapping[str, ResultReader] | None = None,
         settings: Callable[[Mapping[str, Any]], None] = lambda values: None,
         told: Callable[[str, Ending], None] = lambda what, ending: None,
         crash: Crash = no_crash,
@@ -96,6 +99,7 @@ class Dispatcher(threading.Thread):
             self._examiner,
             retries,
             identity.host,
+            readers=readers or {},
             ended=ended,
             freed=self._notify,
             requeued=lambda company: self._starts.want(company),

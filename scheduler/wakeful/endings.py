@@ -8,12 +8,13 @@ now and then: proof may still come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from wakeful import post_mortem, reaper, store, terminals
+from wakeful import post_mortem, readers, reaper, store, terminals
 from wakeful.connections import Session
 from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
@@ -28,6 +29,7 @@ from wakeful.executions import (
     Uncertain,
     Vanished,
 )
+from wakeful.readers import ResultReader
 from wakeful.retries import Retries
 from wakeful.terminals import Death, Ending
 from wakeful.watch import Watch
@@ -40,8 +42,9 @@ PATIENCE = 3  # examinations in a row that must prove nothing before a run is de
 
 @dataclass(slots=True)
 class _Batch:
-    """The news of one company, sorted by what becomes of it."""
+    """The news of one company, sorted by what becomes of it; ``said`` is what readers found in outputs."""
 
+    said: Mapping[RunKey, Mapping[str, Any]]
     started: list[tuple[UUID, int, datetime]] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
@@ -53,6 +56,7 @@ class Endings:
 
     Arguments:
         host: whose files retention may delete here.
+        readers: result readers, by name.
         ended: called after each commit with every ending that took effect.
         freed: called under no lock whenever executions left the watch.
         requeued: called with the company of runs that went back to their queue.
@@ -66,6 +70,7 @@ class Endings:
         retries: Retries,
         host: str,
         *,
+        readers: Mapping[str, ResultReader],
         ended: Callable[[Ending], None],
         freed: Callable[[], None],
         requeued: Callable[[str], None],
@@ -76,6 +81,7 @@ class Endings:
         self._examiner = examiner
         self._retries = retries
         self._host = host
+        self._readers = readers
         self._ended = ended
         self._freed = freed
         self._requeued = requeued
@@ -165,7 +171,7 @@ class Endings:
     # ── sorting ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_batch(self, company: str, keys: Sequence[RunKey]) -> None:
-        batch = _Batch()
+        batch = _Batch(self._said(company, keys))
         for key in keys:
             self._sort(batch, key, self._unwritten[key])
         with self._session.autocommit() as conn:
@@ -182,6 +188,12 @@ class Endings:
             if key not in self._aside:
                 self._unwritten.pop(key, None)
 
+    def _said(self, company: str, keys: Sequence[RunKey]) -> Mapping[RunKey, Mapping[str, Any]]:
+        """Read the outputs of ended runs that left no result.json, where their agents name a reader."""
+        told = [(self._watch.executor(key), self._unwritten[key]) for key in keys if key not in self._doubted]
+        ended = [(executor, status.report) for executor, status in told if executor and isinstance(status, Ended)]
+        return readers.said(self._session, company, ended, self._readers) if ended else {}
+
     def _sort(self, batch: _Batch, key: RunKey, status: Status) -> None:
         if isinstance(status, Vanished) and post_mortem.is_hearsay(status):
             status = Uncertain("only its engine says that it is dead")
@@ -192,7 +204,7 @@ class Endings:
             case Running(started_at=at):
                 batch.started.append((key.run, key.generation, at))
             case Ended(report=report):
-                batch.endings.append(post_mortem.ending(key, report, self._stop_messages.get(key)))
+                batch.endings.append(post_mortem.ending(key, report, batch.said.get(key), self._stop_messages.get(key)))
             case NeverStarted() if key in self._causes:
                 batch.endings.append(post_mortem.not_started(key, self._causes[key]))
             case NeverStarted() | Vanished():

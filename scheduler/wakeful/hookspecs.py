@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wakeful.config import Config
     from wakeful.executions import Executor
     from wakeful.owners import GateCheck, Observation, Owner, PluginMigration
+    from wakeful.readers import ResultReader
 
 hookspec = pluggy.HookspecMarker("wakeful")
 
@@ -36,6 +37,10 @@ class Specs:
     @hookspec
     def register_executors(self, config: Config) -> Iterable[Executor]:  # type: ignore[empty-body]  # pluggy specs have no body
         """Return executors for this host. Fires once, when a scheduler is built, or a log is read."""
+
+    @hookspec
+    def register_readers(self) -> Iterable[ResultReader]:  # type: ignore[empty-body]  # pluggy specs have no body
+        """Return result readers, which agents name in their contract. Fires once, when a scheduler is built."""
 
     @hookspec
     def register_migrations(self) -> Iterable[PluginMigration]:  # type: ignore[empty-body]  # pluggy specs have no body

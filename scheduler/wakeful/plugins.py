@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wakeful.config import Config
     from wakeful.executions import Executor
     from wakeful.owners import GateCheck, Observation, Owner, PluginMigration
+    from wakeful.readers import ResultReader
 
 __all__ = ["Hooks", "PluginStatus", "load"]
 
@@ -134,6 +135,11 @@ class Hooks:
         taken: set[str] = set()
         return self._collect("register_executors", _executor_claims, taken, config=config)
 
+    def readers(self) -> list[ResultReader]:
+        """Return the result readers of all plugins. Call before ``owners``, as ``executors``."""
+        taken: set[str] = set()
+        return self._collect("register_readers", _reader_claims, taken)
+
     def migrations(self) -> list[PluginMigration]:
         """Return the plugins' own SQL migrations, in load order."""
         taken: set[str] = set()
@@ -242,6 +248,11 @@ def _gate_claims(gate: GateCheck) -> list[str]:
 def _executor_claims(executor: Executor) -> list[str]:
     _needs(executor, "executor", name=str, submit=Callable, poll=Callable, examine=Callable, stop=Callable)
     return [f"the executor {executor.name!r}"]
+
+
+def _reader_claims(reader: ResultReader) -> list[str]:
+    _needs(reader, "result reader", name=str, read=Callable)
+    return [f"the result reader {reader.name!r}"]
 
 
 def _migration_claims(step: PluginMigration) -> list[str]:

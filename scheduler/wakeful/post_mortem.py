@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
 
 from wakeful.executions import EndClass, Ended, ExitReport, Grade, NeverStarted, RunKey, Status, Vanished
 from wakeful.results import Conclusion, conclude
@@ -15,15 +17,18 @@ log = logging.getLogger("wakeful.post_mortem")
 _UNSUITABLE = "what the run gave back cannot be stored"
 
 
-def ending(key: RunKey, report: ExitReport, stop_message: str | None = None) -> Ending:
+def ending(
+    key: RunKey, report: ExitReport, said: Mapping[str, Any] | None = None, stop_message: str | None = None
+) -> Ending:
     """Return the ending that an exit report amounts to.
 
     Arguments:
+        said: what a result reader found in its output.
         stop_message: why it was stopped, if nobody but the scheduler asked for that.
     """
     directory = str(PurePath(report.stdout.path).parent)
     try:
-        conclusion = conclude(report)
+        conclusion = conclude(report, said)
     except Exception as error:  # a child's bytes must not keep its end from being written
         log.warning("the result of %s cannot be read: %s", key.cookie, error)
         conclusion = _unsuitable(f"result.json cannot be read ({type(error).__name__})")
@@ -42,7 +47,7 @@ def death(key: RunKey, status: NeverStarted | Vanished) -> Death:
     """Return the death that an examination has proven."""
     if isinstance(status, Vanished):
         return Death(key, status.grade, "its runner was killed")
-    return Death(key, Grade.CONTAINED, status.reason or "its scheduler died before it started")
+    return Death(key, Grade.CONTAINED, status.reason or "its scheduler died before it started", executed=False)
 
 
 def proof(row: RunKey, status: Ended | NeverStarted | Vanished) -> Death:
@@ -52,7 +57,8 @@ def proof(row: RunKey, status: Ended | NeverStarted | Vanished) -> Death:
         grade = status.report.grade
     elif isinstance(status, Vanished):
         grade = status.grade
-    return Death(row, grade, "it was uncertain, and its own host has proven its death")
+    executed = not isinstance(status, NeverStarted)
+    return Death(row, grade, "it was uncertain, and its own host has proven its death", executed)
 
 
 def is_hearsay(status: Status) -> bool:

@@ -1,7 +1,8 @@
 """What a run gave back, read into a conclusion: exit record and ``result.json`` v1. Pure.
 
 Exit codes alone are not believed when a result says otherwise, either way; what the runner did to the command
-(stopped, timed out, silent, killed) stands above both.
+(stopped, timed out, silent, killed) stands above both. What the run used, and the session it left, count however
+it ended. Where no ``result.json`` exists, what a result reader found in the output takes its place.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from wakeful.executions import EndClass, ExitReport
+from wakeful.usage import BadUsage, Usage, read_usage
 
 LIMIT = 65536
 DEPTH = 100
+SESSION = 4096
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _CLASSES = {c.value for c in EndClass}
 # What only the runner or the scheduler can say; a result that claims it is not believed.
 _NOT_FOR_RESULTS = {EndClass.TIMED_OUT, EndClass.SILENT, EndClass.BAD_RESULT, EndClass.KILLED, EndClass.STOPPED}
+CLASSES = frozenset(_CLASSES - {c.value for c in _NOT_FOR_RESULTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Conclusion:
         error: what went wrong, for operators.
         result: the accepted result, storable as JSON.
         next_wake: what the result asks for.
+        usage: what the attempt used; empty where nobody knows.
+        session: the agent program's token for going on with this conversation.
     """
 
     state: str
@@ -54,39 +60,88 @@ class Conclusion:
     error: str | None = None
     result: Mapping[str, Any] | None = None
     next_wake: NextWake | None = None
+    usage: tuple[Usage, ...] = ()
+    session: str | None = None
 
 
 class BadResult(ValueError):
     """Why a result.json cannot be accepted."""
 
 
-def conclude(report: ExitReport) -> Conclusion:
-    """Turn an exit record into the run's conclusion."""
+def conclude(report: ExitReport, said: Mapping[str, Any] | None = None) -> Conclusion:
+    """Turn an exit record into the run's conclusion.
+
+    Arguments:
+        said: what a result reader found in the run's output; looked at only where there is no ``result.json``.
+    """
     if report.error is not None:
         return Conclusion("failed", EndClass.FAILED, "run.not_started", error=report.error, message=report.error)
+    result: dict[str, Any] = {}
+    bad: str | None = None
+    try:
+        if report.result is not None:
+            result = read_result(report.result)
+        elif said is not None:
+            result = _from_reader(said, by_itself=report.ended_by is None and report.signal is None)
+    except BadResult as error:
+        bad = str(error)
+    account: dict[str, Any] = {"usage": _usage(result), "session": result.get("session")}
     if report.ended_by is EndClass.STOPPED:
-        return Conclusion("cancelled", EndClass.STOPPED, "run.stopped")
+        return Conclusion("cancelled", EndClass.STOPPED, "run.stopped", **account)
     if report.ended_by is not None:
-        return Conclusion(
-            "failed", report.ended_by, f"run.{report.ended_by.value}", message=_RUNNER_SAYS[report.ended_by]
-        )
-    if report.result is not None:
-        try:
-            return _from_result(read_result(report.result))
-        except BadResult as error:
-            kept = report.result[:2000].decode("utf-8", "replace").replace("\0", "\ufffd")
-            return Conclusion(
-                "failed",
-                EndClass.BAD_RESULT,
-                "run.bad_result",
-                message=f"result.json: {error}",
-                result={"unreadable": kept},
-            )
+        message = _RUNNER_SAYS[report.ended_by]
+        return Conclusion("failed", report.ended_by, f"run.{report.ended_by.value}", message=message, **account)
+    if bad is not None and report.result is not None:
+        kept = {"unreadable": report.result[:2000].decode("utf-8", "replace").replace("\0", "\ufffd")}
+        message = f"result.json: {bad}"
+        return Conclusion("failed", EndClass.BAD_RESULT, "run.bad_result", message=message, result=kept)
+    if "class" in result:
+        return replace(_from_result(result), **account)
+    end = _from_exit(report)
+    if said is None or report.result is not None:
+        return end
+    fault = bad or _reader_error(result)
+    return replace(
+        end,
+        message=result.get("message") or end.message,
+        error=f"result reader: {fault}" if fault else None,
+        result=result or None,
+        **account,
+    )
+
+
+def _from_exit(report: ExitReport) -> Conclusion:
     if report.signal is not None:
         return Conclusion("failed", EndClass.KILLED, "run.killed", message=f"ended by signal {report.signal}")
     if report.exit_code == 0:
         return Conclusion("succeeded", EndClass.OK, "run.ok")
     return Conclusion("failed", EndClass.FAILED, "run.failed", message=f"exit code {report.exit_code}")
+
+
+def _from_reader(said: Mapping[str, Any], *, by_itself: bool) -> dict[str, Any]:
+    """Validate what a reader found. Of a run that was cut short the bill may be incomplete: it is an estimate."""
+    try:
+        written = json.dumps(dict(said), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"not JSON ({error})") from error
+    if len(written) > LIMIT:
+        raise BadResult(f"more than {LIMIT} bytes (64 KiB)")
+    result = _accepted(json.loads(written))
+    if not by_itself:
+        for line in result.get("usage") or []:
+            if line.get("money") is not None:
+                line["provenance"] = "estimated"
+    return result
+
+
+def _usage(result: Mapping[str, Any]) -> tuple[Usage, ...]:
+    given = result.get("usage")
+    return () if given is None else read_usage(given)
+
+
+def _reader_error(result: Mapping[str, Any]) -> str | None:
+    reader = result.get("reader")
+    return str(reader["error"]) if isinstance(reader, dict) and "error" in reader else None
 
 
 _RUNNER_SAYS = {
@@ -122,13 +177,18 @@ def read_result(raw: bytes) -> dict[str, Any]:
         if isinstance(error, BadResult):
             raise
         raise BadResult(f"not JSON in UTF-8 ({error})") from error
+    if isinstance(value, dict):
+        value.setdefault("class", EndClass.OK.value)
+    return _accepted(value)
+
+
+def _accepted(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadResult("not an object")
     result: dict[str, Any] = _storable(value, DEPTH)
-    end_class = result.setdefault("class", "ok")
-    if not isinstance(end_class, str) or end_class not in _CLASSES or EndClass(end_class) in _NOT_FOR_RESULTS:
-        allowed = ", ".join(sorted(_CLASSES - set(_NOT_FOR_RESULTS)))
-        raise BadResult(f"class {_short(end_class)} is none of {allowed}")
+    end_class = result.get("class", EndClass.OK.value)
+    if not isinstance(end_class, str) or end_class not in CLASSES:
+        raise BadResult(f"class {_short(end_class)} is none of {', '.join(sorted(CLASSES))}")
     if not isinstance(result.get("message", ""), str):
         raise BadResult("message is not text")
     if "next" in result:
@@ -140,6 +200,13 @@ def read_result(raw: bytes) -> dict[str, Any]:
             raise BadResult(f"next.payload is larger than {LIMIT} bytes (64 KiB)")
     if not isinstance(result.get("artifacts", []), list):
         raise BadResult("artifacts is not a list")
+    session = result.get("session")
+    if session is not None and (not isinstance(session, str) or not 1 <= len(session.encode()) <= SESSION):
+        raise BadResult(f"session is not text of 1 to {SESSION} bytes")
+    try:
+        _usage(result)
+    except BadUsage as error:
+        raise BadResult(str(error)) from error
     return result
 
 

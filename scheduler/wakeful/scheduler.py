@@ -97,7 +97,8 @@ class Scheduler:
             self._check_schema(session)
             self.identity = Identity(config.data, config.host)
             self._register(session)
-        # Executors first: a plugin that fails here contributes no owner either.
+        # Executors and readers first: a plugin that fails here contributes no owner either.
+        readers = {reader.name: reader for reader in self._hooks.readers()}
         executors = {executor.name: executor for executor in self._hooks.executors(config)}
         self._executors = executors
         owners = self._hooks.owners()
@@ -119,6 +120,7 @@ class Scheduler:
             slots=config.slots,
             lease=tuning.lease,
             clock=tuning.clock,
+            readers=readers,
             settings=self._settings,
             told=self._told,
             crash=tuning.crash,

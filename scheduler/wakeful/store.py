@@ -31,6 +31,7 @@ AGGREGATES = (
     "recovery",
     "settings",
     "terminals",
+    "usage",
     "window",
 )
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)

@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from wakeful import fence, store
+from wakeful import fence, meter, store
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
 from wakeful.results import Conclusion
@@ -22,22 +22,30 @@ TEXT = 10_000  # characters of a message or an error that a row keeps
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One execution's end: what it concludes to, and the report it rests on (None: it never ran)."""
+    """One execution's end: what it concludes to, and the report it rests on.
+
+    Without a report it never ran, unless it ``vanished``: then nothing is known of what it used.
+    """
 
     key: RunKey
     conclusion: Conclusion
     report: ExitReport | None = None
     grade: Grade | None = None
     directory: str | None = None
+    vanished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A proven death without an exit record: the run goes back to the queue, one generation on."""
+    """A proven death without an exit record: the run goes back to the queue, one generation on.
+
+    ``executed`` is False where it is proven that its command never ran: then it used nothing.
+    """
 
     key: RunKey
     grade: Grade
     error: str
+    executed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ def record(
         freed = write_ends(conn, company, ending)
         if dying:
             columns = {"runs": [d.key.run for d in dying], "errors": [_text(d.error) for d in dying]}
+            columns["metered"] = [not d.executed for d in dying]
             store.run(conn, "terminals.requeue", {"company": company, **columns})
             store.run(conn, "terminals.announce", {"company": company})
         solved = {"company": company, "runs": sorted(rows), "resolver": "system:evidence", "outcome": "proven dead"}
@@ -95,7 +104,9 @@ def write_ends(
         return ()
     rows = [_row(ending) for ending in endings]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    store.run(conn, "terminals.finish", {"company": company, **columns})
+    finished = store.run(conn, "terminals.finish", {"company": company, **columns}).fetchall()
+    resumed = frozenset(row.id for row in finished if row.resumed)
+    meter.keep(conn, company, {e.key.run: e.conclusion for e in endings if e.report is not None}, resumed)
     for ending in endings:
         following = ending.conclusion.next_wake
         if following is not None:
@@ -107,7 +118,7 @@ def write_ends(
 
 def _stopped(death: Death) -> Ending:
     conclusion = Conclusion("cancelled", EndClass.STOPPED, "run.stopped", error=death.error)
-    return Ending(death.key, conclusion, grade=death.grade)
+    return Ending(death.key, conclusion, grade=death.grade, vanished=death.executed)
 
 
 def _row(ending: Ending) -> dict[str, Any]:
@@ -126,6 +137,7 @@ def _row(ending: Ending) -> dict[str, Any]:
         "errors": _text(conclusion.error),
         "results": None if conclusion.result is None else json.dumps(conclusion.result),
         "directories": ending.directory,
+        "metered": _is_metered(ending),
     }
     for name in ("stdout", "stderr"):
         row |= _output(name, getattr(report, name) if report else None)
@@ -137,6 +149,14 @@ def _text(text: str | None) -> str | None:
     if text is None:
         return None
     return text[:TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_metered(ending: Ending) -> bool:
+    """Say whether all is known that this attempt used; one that executed nothing used nothing."""
+    if ending.report is None or ending.report.error is not None:
+        return not ending.vanished
+    used = ending.conclusion.usage
+    return bool(used) and all(line.money is not None for line in used)
 
 
 def _output(name: str, output: Output | None) -> Mapping[str, Any]:

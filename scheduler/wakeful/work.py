@@ -88,6 +88,6 @@ def _input(row: Any) -> dict[str, Any]:
         "retry_of": retried,
         "comments": [],
         "cards": [],
-        "session": None,
+        "session": row.session,
         "deadline": None if row.max_runtime is None else row.deadline.isoformat(),
     }

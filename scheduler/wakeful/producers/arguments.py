@@ -176,6 +176,37 @@ def payload(value: Any) -> Argument:
     return name, written
 
 
+def session_policy(value: Mapping[str, Any] | None) -> Argument:
+    """``{"mode": "reuse" or "fresh", "rotate_runs": n, "rotate_days": n}``, each optional; or nothing."""
+    if value is None:
+        return "session_policy", ...
+    hint = "as in {'mode': 'reuse', 'rotate_runs': 20, 'rotate_days': 7}"
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"session_policy is a mapping, not {type(value).__name__}", hint=hint)
+    for name, setting in value.items():
+        if name == "mode":
+            one_of("session mode", setting, "reuse", "fresh")
+        elif name in ("rotate_runs", "rotate_days"):
+            whole(name, setting, 1, 999_999)
+        else:
+            raise InvalidInput(f"session_policy has no {name!r}", hint=hint)
+    return document("session_policy", {name: setting for name, setting in value.items() if setting is not None})
+
+
+def reader(value: Mapping[str, Any] | None) -> Argument:
+    """The configuration of a result reader: a mapping with its ``kind``; or nothing."""
+    if value is None:
+        return "reader", ...
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
+        raise InvalidInput("reader is a mapping with a kind", hint="as in {'kind': 'json_lines', 'rules': [...]}")
+    _identifier("the kind of reader", value["kind"])
+    name, written = document("reader", dict(value))
+    size = len(written.encode())
+    if size > PAYLOAD_BYTES:
+        raise InvalidInput(f"reader has {size} bytes; the limit is {PAYLOAD_BYTES} bytes (64 KiB)")
+    return name, written
+
+
 def _text(name: str, value: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{name} is text, not {type(value).__name__}")

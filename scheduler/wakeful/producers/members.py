@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from types import EllipsisType
+from typing import Any
 
 from wakeful.errors import InvalidInput
 from wakeful.producers import arguments as check
@@ -81,6 +82,8 @@ def add_agent(
     host: str | None = None,
     reports_to: str | None = None,
     executor: str | None = None,
+    session_policy: Mapping[str, Any] | None = None,
+    reader: Mapping[str, Any] | None = None,
     actor: str | None = None,
 ) -> Statement:
     """Add an agent with its run contract, or replace the contract of one that is there.
@@ -100,6 +103,9 @@ def add_agent(
         labels: what a host must carry to run it; ``host``: the one host that may.
         reports_to: another agent's id, for people.
         executor: which executor starts it; left out, local processes.
+        session_policy: ``mode`` reuse or fresh, ``rotate_runs`` and ``rotate_days`` after how many runs or days a
+            session is left behind; left out, sessions are reused for ever.
+        reader: the result reader (``kind``) that reads its output where it leaves no result.json, with its settings.
     """
     if not command or not command[0]:
         raise InvalidInput("a command has at least one word", hint="example: ['python3', 'agent.py']")
@@ -124,6 +130,8 @@ def add_agent(
         check.text("host", host),
         check.text("reports_to", reports_to),
         check.text("executor", executor),
+        check.session_policy(session_policy),
+        check.reader(reader),
         check.actor(actor),
     )
 

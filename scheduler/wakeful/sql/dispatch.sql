@@ -123,13 +123,14 @@ SELECT v.run, v.policy, v.amount FROM wakeful.reservation v
 WHERE v.company = %(company)s AND v.run = ANY (%(ids)s) AND v.state IN ('reserved', 'in_flight', 'indeterminate')
 
 -- name: claim
--- The claim counts the attempt and captures the generation; the issue is stamped now that its run starts.
+-- The claim counts the attempt and captures the generation and the session; the issue is stamped now that its run starts.
 WITH claimed AS (
     UPDATE wakeful.run r
     SET state = 'starting', attempt = r.attempt + 1, host = %(host)s, claimed_by = %(claimer)s, claimed_at = wakeful.wall(),
         executor = (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent),
         renew_by = wakeful.wall() + make_interval(secs => %(lease)s), wait_gate = NULL, wait_key = NULL, wait_reason = NULL,
-        wait_message = NULL, wait_since = NULL, opens_on = NULL, reopens_at = NULL
+        wait_message = NULL, wait_since = NULL, opens_on = NULL, reopens_at = NULL,
+        (session_key, session) = (SELECT s.key, s.token FROM wakeful.session_for(r.company, r.agent, r.issue, r.wake, r.retry_of) AS s)
     WHERE r.company = %(company)s AND r.id = ANY (%(ids)s) AND r.state = 'queued'
     RETURNING r.id, r.generation, r.attempt, r.issue
 ), stamped AS (
@@ -160,7 +161,7 @@ SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.
        least(a.stop_grace, interval '1 day') AS stop_grace, a.max_attempts,
        w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload, w.effect_root, w.requested_at,
        i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
-       s.exit_code AS retried_exit_code, s.message AS retried_message,
+       s.exit_code AS retried_exit_code, s.message AS retried_message, r.session,
        (SELECT e.number FROM wakeful.epoch e) AS epoch,
        wakeful.wall() + least(a.max_runtime, interval '10 years') AS deadline
 FROM unnest(%(runs)s::uuid[], %(generations)s::integer[]) AS u (run, generation)

@@ -9,27 +9,29 @@ WHERE i.company = %(company)s
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: finish
--- The final record of each run.
+-- The final record of each run, with whether its attempt had been given a session. An attempt's usage is known
+-- (metered) by its result, or because it executed nothing.
 UPDATE wakeful.run r
 SET state = u.state, ended_at = wakeful.now(), started_at = coalesce(r.started_at, u.started_at), exit_code = u.exit_code,
     exit_signal = u.exit_signal, end_class = u.end_class, evidence = u.evidence, reason = u.reason, message = u.message,
     error = u.error, result = u.result, directory = u.directory, renew_by = NULL,
     wait_gate = NULL, wait_key = NULL, wait_reason = NULL, wait_message = NULL, wait_since = NULL, opens_on = NULL,
-    reopens_at = NULL,
+    reopens_at = NULL, metered = r.metered + (u.metered AND r.state <> 'queued')::integer,
     stdout_bytes = u.stdout_bytes, stdout_sha256 = u.stdout_sha256, stdout_tail = u.stdout_tail,
     stdout_altered = u.stdout_altered, stdout_truncated = u.stdout_truncated,
     stderr_bytes = u.stderr_bytes, stderr_sha256 = u.stderr_sha256, stderr_tail = u.stderr_tail,
     stderr_altered = u.stderr_altered, stderr_truncated = u.stderr_truncated
 FROM unnest(%(runs)s::uuid[], %(states)s::text[], %(started_at)s::timestamptz[], %(exit_codes)s::integer[],
             %(exit_signals)s::integer[], %(end_classes)s::text[], %(evidences)s::text[], %(reasons)s::text[],
-            %(messages)s::text[], %(errors)s::text[], %(results)s::jsonb[], %(directories)s::text[],
+            %(messages)s::text[], %(errors)s::text[], %(results)s::jsonb[], %(directories)s::text[], %(metered)s::boolean[],
             %(stdout_bytes)s::bigint[], %(stdout_sha256)s::text[], %(stdout_tail)s::text[], %(stdout_altered)s::boolean[],
             %(stdout_truncated)s::boolean[], %(stderr_bytes)s::bigint[], %(stderr_sha256)s::text[], %(stderr_tail)s::text[],
             %(stderr_altered)s::boolean[], %(stderr_truncated)s::boolean[])
      AS u (run, state, started_at, exit_code, exit_signal, end_class, evidence, reason, message, error, result, directory,
-           stdout_bytes, stdout_sha256, stdout_tail, stdout_altered, stdout_truncated,
+           metered, stdout_bytes, stdout_sha256, stdout_tail, stdout_altered, stdout_truncated,
            stderr_bytes, stderr_sha256, stderr_tail, stderr_altered, stderr_truncated)
 WHERE r.company = %(company)s AND r.id = u.run
+RETURNING r.id, r.session IS NOT NULL AS resumed
 
 -- name: settle
 -- Frees issues, settles reservations, signals; returns directories whose rows retention deleted.
@@ -53,8 +55,8 @@ WITH freed AS (
 UPDATE wakeful.run r
 SET state = 'queued', generation = r.generation + 1, host = CASE WHEN r.host_fixed THEN r.host END, executor = NULL,
     claimed_by = NULL, claimed_at = NULL, renew_by = NULL, started_at = NULL, queued_at = wakeful.now(),
-    uncertain_at = NULL, evidence = NULL, error = u.error
-FROM unnest(%(runs)s::uuid[], %(errors)s::text[]) AS u (run, error)
+    uncertain_at = NULL, evidence = NULL, error = u.error, metered = r.metered + u.metered::integer
+FROM unnest(%(runs)s::uuid[], %(errors)s::text[], %(metered)s::boolean[]) AS u (run, error, metered)
 WHERE r.company = %(company)s AND r.id = u.run
 RETURNING r.id
 

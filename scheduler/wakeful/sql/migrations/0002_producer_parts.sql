@@ -248,36 +248,7 @@ BEGIN
         PERFORM wakeful.notify('eligibility', c, 'concurrency', 'company');
     END IF;
     PERFORM wakeful.check_circuits(c, runs);
-    IF EXISTS (SELECT FROM wakeful.reservation v WHERE v.company = c AND v.run = ANY (runs)
-               AND v.state IN ('reserved', 'in_flight', 'indeterminate')) THEN
-        -- One spend row a run: what it is known to have used, else the most it reserved, if any attempt started.
-        INSERT INTO wakeful.spend (company, amount, agent, project, issue, run, provenance)
-        SELECT c, max(v.amount), u.agent, u.project, u.issue, u.id, 'unknown'
-        FROM wakeful.run u JOIN wakeful.reservation v ON v.company = c AND v.run = u.id
-        WHERE u.company = c AND u.id = ANY (runs) AND u.attempt > 0
-          AND v.state IN ('reserved', 'in_flight', 'indeterminate')
-          AND (SELECT s.id FROM wakeful.spend s WHERE s.company = c AND s.run = u.id LIMIT 1) IS NULL
-        GROUP BY u.id, u.agent, u.project, u.issue HAVING max(v.amount) > 0;
-        FOR r IN
-            WITH ended AS (
-                UPDATE wakeful.reservation v
-                SET state = CASE WHEN u.attempt > 0 THEN 'settled' ELSE 'released' END, ended_at = wakeful.now()
-                FROM wakeful.run u
-                WHERE u.company = c AND u.id = ANY (runs) AND v.company = c AND v.run = u.id
-                  AND v.state IN ('reserved', 'in_flight', 'indeterminate')
-                RETURNING v.policy, v.run, v.amount)
-            SELECT e.policy,
-                   sum(e.amount) > coalesce((SELECT sum(s.amount) FROM wakeful.spend s WHERE s.company = c
-                                             AND s.run = ANY (array_agg(e.run))), 0) AS opened
-            FROM ended e GROUP BY e.policy ORDER BY e.policy LOOP
-            IF r.opened THEN
-                PERFORM wakeful.notify_gate(c, 'budget', r.policy);
-            END IF;
-            IF r.policy LIKE 'project:%' THEN
-                PERFORM wakeful.check_project_budget(c, substr(r.policy, 9));
-            END IF;
-        END LOOP;
-    END IF;
+    PERFORM wakeful.settle_money(c, runs);
     cutoff := wakeful.now() - make_interval(days => (wakeful.setting_value('retention_days', '30') #>> '{}')::integer);
     DELETE FROM wakeful.wake w WHERE w.company = c AND w.id IN (
         SELECT x.id FROM wakeful.wake x WHERE x.company = c AND x.ended_at < cutoff

@@ -188,7 +188,8 @@ CREATE FUNCTION wakeful.add_agent(
     max_runtime interval DEFAULT '1 hour', silence_limit interval DEFAULT NULL, stop_grace interval DEFAULT '10 seconds',
     max_attempts integer DEFAULT 3, estimate numeric DEFAULT NULL, provider text DEFAULT NULL, account text DEFAULT NULL,
     max_concurrent_runs integer DEFAULT NULL, labels text[] DEFAULT '{}', host text DEFAULT NULL,
-    reports_to text DEFAULT NULL, executor text DEFAULT 'local', actor text DEFAULT NULL)
+    reports_to text DEFAULT NULL, executor text DEFAULT 'local', actor text DEFAULT NULL,
+    session_policy jsonb DEFAULT '{"mode": "reuse"}', reader jsonb DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
@@ -201,16 +202,20 @@ BEGIN
     PERFORM wakeful.parse_actor(actor);
     PERFORM wakeful.ensure_company(company);
     PERFORM wakeful.check_money(add_agent.estimate, 'the estimate');
+    PERFORM wakeful.check_session_policy(add_agent.session_policy);
+    PERFORM wakeful.check_reader(add_agent.reader);
     IF cardinality(add_agent.command) IS NULL OR cardinality(add_agent.command) = 0 OR add_agent.command[1] = '' THEN
         PERFORM wakeful.refuse('WK422', 'a command has at least one word', 'example: --run ''python3 agent.py''');
     END IF;
     -- Insert first: it waits for another open transaction that adds the same agent, which is then replaced.
     INSERT INTO wakeful.agent (company, id, name, command, cwd, env_allow, env_values, max_runtime, silence_limit,
-        stop_grace, max_attempts, estimate, provider, account, max_concurrent_runs, labels, host, reports_to, executor)
+        stop_grace, max_attempts, estimate, provider, account, max_concurrent_runs, labels, host, reports_to, executor,
+        session_policy, reader)
     VALUES (add_agent.company, agent, add_agent.name, add_agent.command, add_agent.cwd, add_agent.env_allow,
         add_agent.env_values, add_agent.max_runtime, add_agent.silence_limit, add_agent.stop_grace,
         add_agent.max_attempts, add_agent.estimate, add_agent.provider, add_agent.account,
-        add_agent.max_concurrent_runs, add_agent.labels, add_agent.host, add_agent.reports_to, add_agent.executor)
+        add_agent.max_concurrent_runs, add_agent.labels, add_agent.host, add_agent.reports_to, add_agent.executor,
+        add_agent.session_policy, add_agent.reader)
     ON CONFLICT (company, id) DO NOTHING RETURNING * INTO fresh;
     IF FOUND THEN
         result.outcome := 'inserted';
@@ -221,7 +226,8 @@ BEGIN
             silence_limit = add_agent.silence_limit, stop_grace = add_agent.stop_grace,
             max_attempts = add_agent.max_attempts, estimate = add_agent.estimate, provider = add_agent.provider,
             account = add_agent.account, max_concurrent_runs = add_agent.max_concurrent_runs, labels = add_agent.labels,
-            host = add_agent.host, reports_to = add_agent.reports_to, executor = add_agent.executor
+            host = add_agent.host, reports_to = add_agent.reports_to, executor = add_agent.executor,
+            session_policy = add_agent.session_policy, reader = add_agent.reader
         WHERE a.company = add_agent.company AND a.id = agent RETURNING * INTO fresh;
         result.outcome := CASE WHEN fresh IS DISTINCT FROM held THEN 'merged' ELSE 'existing' END;
         IF fresh.max_concurrent_runs IS DISTINCT FROM held.max_concurrent_runs
@@ -817,6 +823,7 @@ DECLARE
     result wakeful.receipt;
     ran wakeful.run;
     whose text := add_spend.project;
+    stops boolean := false;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
     PERFORM wakeful.ensure_company(add_spend.company);
@@ -826,6 +833,7 @@ BEGIN
         PERFORM wakeful.refuse('WK422', 'spend has an amount, and a provenance: reported, estimated or unknown');
     END IF;
     IF add_spend.run IS NOT NULL THEN
+        stops := wakeful.lock_overrun(add_spend.company, add_spend.run);
         SELECT * INTO ran FROM wakeful.run u WHERE u.company = add_spend.company AND u.id = add_spend.run;
         IF ran.id IS NULL THEN
             PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', add_spend.run, add_spend.company));
@@ -833,15 +841,18 @@ BEGIN
     END IF;
     whose := coalesce(whose, ran.project, (SELECT i.project FROM wakeful.issue i
                       WHERE i.company = add_spend.company AND i.id = coalesce(add_spend.issue, ran.issue)));
-    INSERT INTO wakeful.spend (company, amount, agent, project, issue, run, key, provenance, at)
+    INSERT INTO wakeful.spend (company, amount, agent, project, issue, run, attempt, key, provenance, at)
     VALUES (add_spend.company, add_spend.amount, coalesce(add_spend.agent, ran.agent), whose,
-            coalesce(add_spend.issue, ran.issue), add_spend.run, add_spend.key, add_spend.provenance,
+            coalesce(add_spend.issue, ran.issue), add_spend.run, ran.attempt, add_spend.key, add_spend.provenance,
             coalesce(add_spend.at, wakeful.now()))
     ON CONFLICT (company, key) WHERE key IS NOT NULL DO NOTHING;
     result.outcome := CASE WHEN FOUND THEN 'inserted' ELSE 'existing' END;
     IF result.outcome = 'inserted' THEN
         PERFORM wakeful.record_audit(add_spend.company, actor, 'spend', coalesce('run:' || add_spend.run, 'company'), NULL,
             jsonb_build_object('amount', add_spend.amount, 'agent', coalesce(add_spend.agent, ran.agent), 'project', whose));
+        IF stops THEN
+            PERFORM wakeful.stop_overrun(add_spend.company, add_spend.run);
+        END IF;
         IF EXISTS (SELECT FROM wakeful.budget b WHERE b.company = add_spend.company AND b.id = 'project:' || whose) THEN
             PERFORM wakeful.check_project_budget(add_spend.company, whose);
         END IF;

@@ -25,7 +25,7 @@ CREATE TRIGGER run_final BEFORE UPDATE ON wakeful.run FOR EACH ROW
           AND NOT (OLD.kind = 'supervisor' AND OLD.state IN ('failed', 'cancelled')
                    AND NEW.state = 'queued' AND NEW.generation = OLD.generation + 1))
     EXECUTE FUNCTION wakeful.refuse_change_but_erasure('this %s is final',
-        'message error result stdout_tail stderr_tail stop_reason directory');
+        'message error result stdout_tail stderr_tail stop_reason directory session session_key');
 DROP TRIGGER audit_journal ON wakeful.audit;
 CREATE TRIGGER audit_journal BEFORE UPDATE OR DELETE ON wakeful.audit FOR EACH ROW
     EXECUTE FUNCTION wakeful.refuse_change_but_erasure('%s is a journal', 'before after');
@@ -89,10 +89,12 @@ BEGIN
     UPDATE wakeful.wake w SET payload = wakeful.erased(w.payload), wait_message = wakeful.erased(w.wait_message), error = wakeful.erased(w.error)
     WHERE w.company = c;
     UPDATE wakeful.run u SET message = wakeful.erased(u.message), error = wakeful.erased(u.error), result = wakeful.erased(u.result),
-        stdout_tail = wakeful.erased(u.stdout_tail), stderr_tail = wakeful.erased(u.stderr_tail), stop_reason = wakeful.erased(u.stop_reason)
+        stdout_tail = wakeful.erased(u.stdout_tail), stderr_tail = wakeful.erased(u.stderr_tail), stop_reason = wakeful.erased(u.stop_reason),
+        session = wakeful.erased(u.session), session_key = CASE WHEN u.session_key = '' THEN '' ELSE wakeful.erased(u.session_key) END
     WHERE u.company = c;
+    DELETE FROM wakeful.session s WHERE s.company = c;
     UPDATE wakeful.issue i SET title = wakeful.erased(i.title), body = wakeful.erased(i.body) WHERE i.company = c;
-    UPDATE wakeful.agent a SET name = wakeful.erased(a.name), command = ARRAY['erased'], env_values = '{}', cwd = NULL WHERE a.company = c;
+    UPDATE wakeful.agent a SET name = wakeful.erased(a.name), command = ARRAY['erased'], env_values = '{}', cwd = NULL, reader = NULL WHERE a.company = c;
     UPDATE wakeful.project p SET name = wakeful.erased(p.name) WHERE p.company = c;
     UPDATE wakeful.audit a SET before = wakeful.erased(a.before), after = wakeful.erased(a.after) WHERE a.company = c;
     UPDATE wakeful.refused_report r SET report = wakeful.erased(r.report) WHERE r.company = c;
