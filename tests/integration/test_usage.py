@@ -16,11 +16,12 @@ from tests.conftest import Listener
 from tests.workplace import Run, Workplace, scheduler
 
 import wakeful
-from wakeful import meter, terminals
+from wakeful import config, meter, plugins, terminals
 from wakeful.errors import NotFound
 from wakeful.executions import Grade, RunKey
 from wakeful.testing import Database, expect_blocked, nothing
 from wakeful.usage import Usage
+from wakeful_plugins import result_reader
 
 Conn = psycopg.Connection[Any]
 
@@ -504,9 +505,6 @@ def test_a_hosts_own_reader_may_say_all_that_a_result_says_or_nothing(place: Wor
 
 
 def test_readers_are_registered_by_plugins_one_for_each_name(database: Database, tmp_path: Path) -> None:
-    from wakeful import config, plugins
-    from wakeful_plugins import result_reader
-
     class Second(OddPlugin):
         pass
 
@@ -529,17 +527,13 @@ def test_readers_are_registered_by_plugins_one_for_each_name(database: Database,
 def test_rows_of_usage_go_with_their_run_and_spend_stays(conn: Conn, company: str) -> None:
     wakeful.run(conn, wakeful.set_budget("acme", "company", 100, estimate=5))
     key = claimed(conn)
-    conn.execute(
-        "INSERT INTO wakeful.usage (company, run, attempt, line, money, provenance) VALUES ('acme', %s, 1, 0, 1, 'reported')",
-        (key.run,),
+    insert = (
+        "INSERT INTO wakeful.usage (company, run, attempt, line, money, provenance) VALUES ('acme', %s, 1, %s, %s, %s)"
     )
-    for columns in ("1, 'unknown'", "-1, 'reported'", "NULL, 'guessed'"):
+    conn.execute(insert, (key.run, 0, 1, "reported"))
+    for money, provenance in ((1, "unknown"), (-1, "reported"), (None, "guessed")):
         with pytest.raises(psycopg.errors.CheckViolation):
-            conn.execute(
-                "INSERT INTO wakeful.usage (company, run, attempt, line, money, provenance)"
-                f" VALUES ('acme', %s, 1, 1, {columns})",
-                (key.run,),
-            )
+            conn.execute(insert, (key.run, 1, money, provenance))
     passes.end(conn, key)
     conn.execute("DELETE FROM wakeful.run WHERE id = %s", (key.run,))
     assert conn.execute("SELECT count(*) FROM wakeful.usage").fetchone() == (0,)
