@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import wakeful
-from wakeful import backoff, connections, listings, outcomes, results, store, window
+from wakeful import backoff, connections, listings, outcomes, results, store, usage, window
 from wakeful.cli.settings import KNOWN
 from wakeful.control import Pace
 from wakeful.executions import EndClass, Grade, RunSpec
 from wakeful.producers.arguments import PAYLOAD_BYTES
+from wakeful_plugins import reader_rules, result_reader
 
 SOURCES = Path(wakeful.__file__).parents[2]
 PAGE = (SOURCES / "docs/reference/defaults.md").read_text(encoding="utf-8")
@@ -41,6 +42,13 @@ def test_the_numbers() -> None:
     assert table["an answer of the database"].startswith(f"{connections.DEADLINE.seconds} s")
     assert table["payload"] == f"{PAYLOAD_BYTES >> 10} KiB"
     assert table["result"] == f"{results.LIMIT >> 10} KiB"
+    assert table["session token"] == f"{results.SESSION} bytes"
+    assert table["lines of usage in a result"] == str(usage.LINES)
+    reader = reader_rules.parse({"rules": [{}]})
+    assert table["configuration of a result reader"] == f"{PAYLOAD_BYTES >> 10} KiB, {reader_rules.RULES} rules"
+    bounds = f"{reader.head >> 10} KiB from the start and {reader.tail >> 20} MiB from the end"
+    line = f"lines of {result_reader.LINE >> 20} MiB"
+    assert table["output that the reader json_lines reads"] == f"{bounds}; {line}"
     assert table["deadlines read at once"] == str(window.SIZE)
     assert table["rows of a page"].startswith(str(listings.LONGEST_PAGE))
     assert table["grace between TERM and KILL"] == f"{spec.stop_grace.seconds} s"

@@ -187,6 +187,8 @@ def test_while_one_attempt_is_unknown_so_is_the_run(place: Workplace) -> None:
     usage = known(place, run)
     assert (usage.attempts, usage.unknown, usage.known, usage.money) == (2, 1, 1, None)
     assert [attempt for attempt, _ in usage.lines] == [2]
+    # What is known is more than was reserved: at least so much was used.
+    assert spend(place, place.work({"first": {"vanish": True}} | uses({"money": 7}))) == [(7, "unknown")]
 
 
 def claimed(conn: Conn) -> RunKey:
@@ -259,13 +261,16 @@ def test_of_a_run_that_is_unknown_nothing_can_be_told(conn: Conn, company: str) 
         meter.of_run(conn, company, uuid4())
 
 
-def test_a_sum_that_no_column_holds_still_lets_the_run_end(conn: Conn, company: str) -> None:
-    wakeful.run(conn, wakeful.set_budget("acme", "company", 100, estimate=5))
-    key = claimed(conn)
+def test_sums_that_no_column_holds_still_let_the_run_end(place: Workplace) -> None:
+    most = 999_999_999_999
+    run = place.wake(uses({"money": f"{most}.999999"}) | {"block": True})
+    place.blocked(run)
+    place.do(wakeful.add_spend("acme", 1, run=run))
+    place.do(wakeful.stop_run("acme", run))
+    assert spend(place, ended := place.end(run)) == [(1, "reported"), (Decimal(f"{most - 1}.999999"), "reported")]
     for _ in range(3):
-        wakeful.run(conn, wakeful.add_spend("acme", 999_999_999_999, run=key.run))
-    passes.end(conn, key)
-    assert conn.execute("SELECT state FROM wakeful.run").fetchall() == [("failed",)]
+        place.do(wakeful.add_spend("acme", most, run=run))
+    assert known(place, ended).counted > 3 * most
 
 
 # ── the running tally ───────────────────────────────────────────────────────────────────────────────────
@@ -394,6 +399,15 @@ def test_a_run_that_nobody_reports_on_or_that_reserves_nowhere_is_left_alone(con
     wakeful.run(conn, wakeful.set_budget("acme", "agent:coder", 100, on_overrun="stop"))
     wakeful.run(conn, wakeful.add_spend("acme", 9, run=key.run))
     assert state(conn, key)[0] == "starting"
+
+
+def test_a_run_that_reserved_nothing_may_spend_nothing(conn: Conn, company: str) -> None:
+    wakeful.run(conn, wakeful.set_budget("acme", "company", 100, on_overrun="stop"))
+    key = claimed(conn)
+    wakeful.run(conn, wakeful.add_spend("acme", 0, run=key.run))
+    assert state(conn, key)[0] == "starting"
+    wakeful.run(conn, wakeful.add_spend("acme", Decimal("0.000001"), run=key.run))
+    assert state(conn, key)[0] == "stopping"
 
 
 def test_a_queued_run_that_has_overrun_is_not_started_again(conn: Conn, company: str) -> None:

@@ -174,7 +174,7 @@ BEGIN
         CROSS JOIN LATERAL wakeful.known_usage(c, u.id) AS k
         CROSS JOIN LATERAL (SELECT u.attempt > u.metered + k.tallied AS unknown) AS x
         CROSS JOIN LATERAL (
-            SELECT least(CASE WHEN x.unknown THEN greatest(k.known, max(v.amount)) ELSE k.known END, 999999999999) AS total
+            SELECT CASE WHEN x.unknown THEN greatest(k.known, max(v.amount)) ELSE k.known END AS total
             FROM wakeful.reservation v WHERE v.company = c AND v.run = u.id AND v.state = ANY (live)) AS t
         WHERE u.company = c AND u.id = ANY (runs) AND t.total > k.spent
         RETURNING run, amount, project)
@@ -209,8 +209,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whether a live run reserves under a policy that stops it when its spend reaches the reservation. Then the run's row
--- is locked, so that of several reports at once one sees all others.
+-- Whether a run holds a reservation under a policy that stops it when its spend reaches that. Then the run's row is
+-- locked, so that of several reports at once one sees all others.
 CREATE FUNCTION wakeful.lock_overrun(company text, run uuid) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -220,9 +220,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM FROM wakeful.run u WHERE u.company = lock_overrun.company AND u.id = lock_overrun.run AND u.ended_at IS NULL
-    FOR NO KEY UPDATE;
-    RETURN FOUND;
+    PERFORM FROM wakeful.run u WHERE u.company = lock_overrun.company AND u.id = lock_overrun.run FOR NO KEY UPDATE;
+    RETURN true;
 END $$;
 
 -- Asks a run to stop, once, when its spend has reached what it reserved under a policy that says so.
