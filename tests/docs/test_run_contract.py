@@ -87,8 +87,7 @@ def test_input_json_is_what_a_retry_on_an_issue_is_given(conn: psycopg.Connectio
     died = terminals.Death(key, Grade.CONTAINED, "its runner was killed")
     terminals.record(conn, company, [], [died], crash=nothing)
     [key] = passes.start(conn)
-    given = work.read(conn, key)
-    assert given is not None
+    given = work.read(conn, company, [key])[key]
     [example] = blocks("input.json", "json")
     shown, real = json.loads(example), dict(given.spec.input)
     assert list(shown) == list(real)

@@ -127,6 +127,11 @@ def test_a_company_with_everything_in_it(cli: CommandLine, conn: Conn) -> None:
     assert (agent["estimate"], agent["labels"], agent["env_values"]) == ("1.500000", ["gpu"], ["MODE"])
     assert one(conn, "SELECT env_values FROM wakeful.agent") == {"MODE": "test=1"}
     assert "test=1" not in cli("agent", "show", "coder").out
+    read = ("--session-policy", '{"rotate_runs": 9}', "--reader", '{"kind": "json_lines"}')
+    assert cli("agent", "add", "reader", "--run", "true", *read).out == "agent reader: inserted, active\n"
+    agent = cli("agent", "show", "reader", "--json").json
+    assert (agent["session_policy"], agent["reader"]) == ({"rotate_runs": 9}, {"kind": "json_lines"})
+    assert cli("agent", "add", "reader", "--run", "true", "--session-policy", '{"rotate": 9}').code == 2
     assert cli("issue", "create", "I-1", "--title", "One", "--project", "alpha").out == "issue I-1: inserted\n"
     made = cli("issue", "create", "I-2", "--parent", "I-1", "--assign", "agent:coder", "--json").json
     assert made["wake"]
@@ -266,6 +271,28 @@ def test_runs_are_listed_shown_stopped_and_retried(cli: CommandLine, company: st
     assert (retried["outcome"], retried["retry_of"]) == ("inserted", failed)
     second = cli("retry", failed, "--key", "another", "--json").json
     assert (second["outcome"], second["wake"]) == ("existing", retried["wake"])
+
+
+def test_a_run_shows_what_it_used_and_what_is_unknown(cli: CommandLine, company: str, conn: Conn) -> None:
+    end = {"ended_at": datetime.now(UTC), "end_class": "ok"}
+    queued = add_run(conn, company, "queued")
+    assert cli("run", "show", queued, "--json").json["usage"] is None
+    assert "used" not in cli("run", "show", queued).out
+    unknown = add_run(conn, company, "succeeded", attempt=1, **end)
+    conn.execute("SELECT wakeful.add_spend('acme', 5, run => %s, provenance => 'unknown')", (unknown,))
+    shown = cli("run", "show", unknown, "--json").json["usage"]
+    assert shown == {"money": None, "provenance": "unknown", "counted": "5.000000", "lines": []}
+    assert re.search(r"used +unknown; 5.* counted", cli("run", "show", unknown).out)
+    known = add_run(conn, company, "succeeded", attempt=1, metered=1, **end)
+    conn.execute(
+        "INSERT INTO wakeful.usage (company, run, attempt, line, model, tokens_in, money, provenance)"
+        " VALUES ('acme', %s, 1, 0, 'm', 7, 1.5, 'estimated')",
+        (known,),
+    )
+    shown = cli("run", "show", known, "--json").json["usage"]
+    assert (shown["money"], shown["provenance"]) == ("1.500000", "estimated")
+    assert [(line["attempt"], line["model"], line["tokens_in"]) for line in shown["lines"]] == [(1, "m", 7)]
+    assert re.search(r"used +1\.50* \(estimated\)", cli("run", "show", known).out)
 
 
 def test_pause_and_resume(cli: CommandLine, company: str) -> None:

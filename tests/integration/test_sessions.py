@@ -201,8 +201,7 @@ def test_the_next_generation_is_given_the_session_again_and_input_says_so(conn: 
     # Meanwhile the policy has changed: each claim asks it anew.
     wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], session_policy={"mode": "fresh"}))
     [new] = passes.start(conn)
-    given = read(conn, new)
-    assert given is not None
+    given = read(conn, company, [new])[new]
     assert given.spec.input["session"] is None
 
 
@@ -218,11 +217,20 @@ def test_several_runs_of_one_session_may_end_in_one_transaction(conn: Conn, comp
 
 def test_only_the_lost_session_is_dropped(conn: Conn, company: str) -> None:
     record(conn, ending(claimed(conn), "s1"))
-    loser, other = claimed(conn), claimed(conn)
+    loser, quiet, other = claimed(conn), claimed(conn), claimed(conn)
     record(conn, ending(other, "s2"))
+    # What had been given s1 and says nothing has not used s2.
+    record(conn, ending(quiet, None))
     record(conn, ending(loser, None, EndClass.SESSION_LOST))
     assert tokens(conn) == [("s2", 2)]
     record(conn, ending(claimed(conn), None, EndClass.SESSION_LOST))
+    assert tokens(conn) == []
+
+
+def test_even_a_run_that_was_given_none_forces_the_next_one_to_be_fresh(conn: Conn, company: str) -> None:
+    record(conn, ending(claimed(conn), "s1"))
+    wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], session_policy={"mode": "fresh"}))
+    record(conn, ending(claimed(conn), "s2", EndClass.SESSION_LOST))
     assert tokens(conn) == []
 
 

@@ -256,6 +256,16 @@ def test_an_end_that_nobody_reported_is_unknown(conn: Conn, company: str) -> Non
     assert conn.execute("SELECT count(*) FROM wakeful.spend").fetchone() == (2,)
 
 
+def test_attempts_that_died_are_unknown_when_there_are_no_more(conn: Conn, company: str) -> None:
+    wakeful.run(conn, wakeful.set_budget("acme", "company", 100, estimate=5))
+    wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], max_attempts=1))
+    key = claimed(conn)
+    terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=nothing)
+    assert passes.start(conn) == ()
+    assert conn.execute("SELECT state, reason FROM wakeful.run").fetchall() == [("failed", "run.attempts")]
+    assert conn.execute("SELECT amount, provenance FROM wakeful.spend").fetchall() == [(5, "unknown")]
+
+
 def test_of_a_run_that_is_unknown_nothing_can_be_told(conn: Conn, company: str) -> None:
     with pytest.raises(NotFound):
         meter.of_run(conn, company, uuid4())

@@ -13,7 +13,7 @@ from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
 from wakeful.cli.parameters import command as command_line
-from wakeful.cli.parameters import length, money, variable
+from wakeful.cli.parameters import json_value, length, money, variable
 
 
 @noun()
@@ -47,6 +47,13 @@ def agent() -> None:
 @click.option("--host", "only_host", help="The one host that may run it.")
 @click.option("--reports-to", metavar="AGENT", help="Another agent, for people.")
 @click.option("--executor", help="Who starts it; else local processes.")
+@click.option(
+    "--session-policy",
+    type=json_value,
+    metavar="JSON",
+    help="When a run goes on with the last one's session; else always.",
+)
+@click.option("--reader", type=json_value, metavar="JSON", help="How its output is read, or @FILE; else it is not.")
 @pass_invocation
 def add(
     invocation: Invocation,

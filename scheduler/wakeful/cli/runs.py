@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from wakeful.cli.commands import command, noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
 from wakeful.cli.parameters import json_value
+
+if TYPE_CHECKING:
+    from wakeful.meter import RunUsage
 
 
 @command()
@@ -81,16 +84,29 @@ run.add_command(runs, "list")
 @click.argument("run_id", metavar="RUN")
 @pass_invocation
 def show(invocation: Invocation, run_id: str) -> None:
-    """Show one run, with its result."""
-    from wakeful import explain, listings
+    """Show one run, with its result and what it used."""
+    from wakeful import explain, listings, meter
 
     with invocation.connection() as conn:
         company = invocation.company(conn)
-        row = listings.run(conn, company, explain.find(conn, company, run_id, "run").id)
+        found = explain.find(conn, company, run_id, "run").id
+        row, usage = listings.run(conn, company, found), meter.of_run(conn, company, found)
     if invocation.json:
-        rendering.emit_json(row)
+        lines = [{"attempt": attempt, **rendering.plain_data(line)} for attempt, line in usage.lines]
+        figures = {"money": usage.money, "provenance": usage.provenance, "counted": usage.counted, "lines": lines}
+        rendering.emit_json({**row, "usage": figures if usage.attempts else None})
     else:
-        rendering.record([(invocation.noun(key.replace("_", " ")), value) for key, value in row.items()])
+        pairs = [*row.items(), ("used", used(usage))]
+        rendering.record([(invocation.noun(key.replace("_", " ")), value) for key, value in pairs])
+
+
+def used(usage: RunUsage) -> str | None:
+    """Return what a run has used. Unknown is said to be unknown, with what counts in its stead."""
+    if not usage.attempts:
+        return None
+    if usage.money is None:
+        return f"unknown; {rendering.text(usage.counted)} counted"
+    return rendering.text(usage.money) + (" (estimated)" if usage.estimated else "")
 
 
 @run.command("stop")

@@ -36,7 +36,7 @@ ORDER BY p.id LIMIT %(limit)s
 SELECT a.company, a.id, a.name, a.state, a.paused_at, a.pause_reason, a.reports_to, a.max_concurrent_runs,
        a.executor, a.command, a.cwd, a.env_allow, ARRAY(SELECT jsonb_object_keys(a.env_values)) AS env_values,
        a.max_runtime, a.silence_limit, a.stop_grace, a.max_attempts, a.estimate, a.provider, a.account, a.labels,
-       a.host, a.created_at
+       a.host, a.session_policy, a.reader, a.created_at
 FROM wakeful.agent a
 WHERE a.company = %(company)s AND (%(id)s::text IS NULL OR a.id = %(id)s)
   AND (%(after_key)s::text IS NULL OR a.id > %(after_key)s)
