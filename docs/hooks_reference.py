@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from wakeful import executions, owners
+from wakeful import executions, owners, readers
 from wakeful.hookspecs import Specs
 
 FILE = Path(__file__).parent / "reference/hooks.md"
@@ -48,7 +48,15 @@ def text() -> str:
         arguments = ", ".join(f"{p.name}: {p.annotation}" for p in signature.parameters.values() if p.name != "self")
         parts.append(f"### `{name}({arguments}) -> {signature.return_annotation}`\n\n{inspect.getdoc(function)}\n")
     parts.append("## What hooks return and receive\n")
-    for value in (owners.Owner, owners.GateCheck, owners.PluginMigration, owners.Observation, executions.Executor):
+    for value in (
+        owners.Owner,
+        owners.GateCheck,
+        owners.PluginMigration,
+        owners.Observation,
+        executions.Executor,
+        readers.ResultReader,
+        readers.SavedStream,
+    ):
         parts.append(f"### `{value.__name__}`\n\n{inspect.getdoc(value)}\n")
         for name, function in inspect.getmembers(value, inspect.isfunction):
             if not name.startswith("_"):

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from wakeful import post_mortem, readings, reaper, store, terminals
+from wakeful import post_mortem, reaper, store, terminals, transcripts
 from wakeful.connections import Session
 from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
@@ -192,7 +192,7 @@ class Endings:
         """Read the outputs of ended runs that left no result.json, where their agents name a reader."""
         told = [(self._watch.executor(key), self._unwritten[key]) for key in keys if key not in self._doubted]
         ended = [(executor, status.report) for executor, status in told if executor and isinstance(status, Ended)]
-        return readings.said(self._session, company, ended, self._readers) if ended else {}
+        return transcripts.said(self._session, company, ended, self._readers) if ended else {}
 
     def _sort(self, batch: _Batch, key: RunKey, status: Status) -> None:
         if isinstance(status, Vanished) and post_mortem.is_hearsay(status):

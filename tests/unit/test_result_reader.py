@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -270,6 +271,23 @@ def test_lines_over_the_limit_are_skipped_and_counted() -> None:
     for length, skipped in ((LINE, 0), (LINE + 1, 1), (3 * LINE, 1)):
         said = JsonLinesReader().read(config, Stream(line(length) + printed({"a": 1})), Stream())
         assert said["reader"] == {"kind": "json_lines", "lines": 2, "matched": 2 - skipped, "skipped": skipped}
+
+
+def test_a_line_without_an_end_is_not_kept_in_memory() -> None:
+    class Endless(Stream):
+        @property
+        def size(self) -> int:
+            return 16 * LINE
+
+        def read(self, offset: int, limit: int) -> bytes:
+            return b"x" * min(limit, self.size - offset)
+
+    tracemalloc.start()
+    try:
+        assert list(lines(Endless(), 0, 16 * LINE)) == [None]
+        assert tracemalloc.get_traced_memory()[1] < 4 * LINE
+    finally:
+        tracemalloc.stop()
 
 
 @given(

@@ -14,7 +14,7 @@ from wakeful.connections import Session
 from wakeful.executions import Executor, ExitReport, Output, RunKey
 from wakeful.readers import ResultReader
 
-log = logging.getLogger("wakeful.readings")
+log = logging.getLogger("wakeful.transcripts")
 
 
 class _Saved:
