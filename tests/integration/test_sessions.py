@@ -230,7 +230,7 @@ def test_only_the_lost_session_is_dropped(conn: Conn, company: str) -> None:
 def test_even_a_run_that_was_given_none_forces_the_next_one_to_be_fresh(conn: Conn, company: str) -> None:
     record(conn, ending(claimed(conn), "s1"))
     wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], session_policy={"mode": "fresh"}))
-    record(conn, ending(claimed(conn), "s2", EndClass.SESSION_LOST))
+    record(conn, ending(claimed(conn), None, EndClass.SESSION_LOST))
     assert tokens(conn) == []
 
 
