@@ -48,8 +48,7 @@ class Dispatcher(threading.Thread):
         session: the dispatcher's own work session.
         identity: who claims.
         executors: by name.
-        labels: what this host offers.
-        slots: children at once.
+        labels, slots: what this host offers, and how many children at once.
         lease: see :class:`Lease`.
         readers: result readers, by name.
         settings: called with the stored instance settings whenever they were read.

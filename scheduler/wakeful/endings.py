@@ -19,16 +19,7 @@ from wakeful.connections import Session
 from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
 from wakeful.examiner import Examiner
-from wakeful.executions import (
-    Ended,
-    NeverStarted,
-    Pending,
-    RunKey,
-    Running,
-    Status,
-    Uncertain,
-    Vanished,
-)
+from wakeful.executions import Ended, NeverStarted, Pending, RunKey, Running, Status, Uncertain, Vanished
 from wakeful.readers import ResultReader
 from wakeful.retries import Retries
 from wakeful.terminals import Death, Ending
@@ -171,7 +162,8 @@ class Endings:
     # ── sorting ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_batch(self, company: str, keys: Sequence[RunKey]) -> None:
-        batch = _Batch(self._said(company, keys))
+        told = [(self._watch.executor(key), self._unwritten[key]) for key in keys if key not in self._doubted]
+        batch = _Batch(transcripts.said(self._session, company, told, self._readers))
         for key in keys:
             self._sort(batch, key, self._unwritten[key])
         with self._session.autocommit() as conn:
@@ -187,12 +179,6 @@ class Endings:
         for key in keys:
             if key not in self._aside:
                 self._unwritten.pop(key, None)
-
-    def _said(self, company: str, keys: Sequence[RunKey]) -> Mapping[RunKey, Mapping[str, Any]]:
-        """Read the outputs of ended runs that left no result.json, where their agents name a reader."""
-        told = [(self._watch.executor(key), self._unwritten[key]) for key in keys if key not in self._doubted]
-        ended = [(executor, status.report) for executor, status in told if executor and isinstance(status, Ended)]
-        return transcripts.said(self._session, company, ended, self._readers) if ended else {}
 
     def _sort(self, batch: _Batch, key: RunKey, status: Status) -> None:
         if isinstance(status, Vanished) and post_mortem.is_hearsay(status):

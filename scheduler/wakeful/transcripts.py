@@ -11,7 +11,7 @@ from typing import Any
 
 from wakeful import store
 from wakeful.connections import Session
-from wakeful.executions import Executor, ExitReport, Output, RunKey
+from wakeful.executions import Ended, Executor, ExitReport, Output, RunKey, Status
 from wakeful.readers import ResultReader
 
 log = logging.getLogger("wakeful.transcripts")
@@ -31,15 +31,16 @@ class _Saved:
 def said(
     session: Session,
     company: str,
-    ended: Iterable[tuple[Executor, ExitReport]],
+    told: Iterable[tuple[Executor | None, Status]],
     readers: Mapping[str, ResultReader],
 ) -> dict[RunKey, Mapping[str, Any]]:
     """Return what the agents' readers found in the outputs of ended runs of one company.
 
     Arguments:
-        ended: runs with their executors; those that left a ``result.json``, or executed nothing, are passed over.
+        told: what executors told; what has not ended, left a ``result.json`` or executed nothing is passed over.
         readers: by name.
     """
+    ended = [(executor, status.report) for executor, status in told if executor and isinstance(status, Ended)]
     silent = {report.key.run: (executor, report) for executor, report in ended if _is_silent(report)}
     if not silent:
         return {}

@@ -10,7 +10,6 @@ ALTER TABLE wakeful.agent ADD COLUMN reader jsonb
 ALTER TABLE wakeful.run ADD COLUMN session text, ADD COLUMN session_key text NOT NULL DEFAULT '',
     ADD COLUMN metered integer NOT NULL DEFAULT 0 CHECK (metered >= 0);
 ALTER TABLE wakeful.spend ADD COLUMN attempt integer;
-CREATE INDEX spend_of_run ON wakeful.spend (company, run) WHERE run IS NOT NULL;
 
 -- An agent program's own token for the conversation it may go on with. issue and key are '' where there is none.
 CREATE TABLE wakeful.session (
@@ -185,8 +184,8 @@ BEGIN
             UPDATE wakeful.reservation v
             SET ended_at = wakeful.now(), state = CASE
                 WHEN u.attempt > u.metered
-                     OR EXISTS (SELECT FROM wakeful.usage m WHERE m.company = c AND m.run = u.id)
-                     OR EXISTS (SELECT FROM wakeful.spend s WHERE s.company = c AND s.run = u.id)
+                     OR (SELECT m.run FROM wakeful.usage m WHERE m.company = c AND m.run = u.id LIMIT 1) IS NOT NULL
+                     OR (SELECT s.run FROM wakeful.spend s WHERE s.company = c AND s.run = u.id LIMIT 1) IS NOT NULL
                     THEN 'settled' ELSE 'released' END
             FROM wakeful.run u
             WHERE u.company = c AND u.id = ANY (runs) AND v.company = c AND v.run = u.id AND v.state = ANY (live)
