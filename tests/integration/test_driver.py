@@ -365,7 +365,7 @@ def test_one_companys_backlog_delays_anothers_wake_by_a_pass(conn: Conn, fleet: 
         request(conn, None)
     say(conn, producers.add_company("zeta"), producers.add_agent("zeta", "a", ["true"]))
     producers.run(conn, producers.request_wake("zeta", "a"))
-    fleet.start()
+    fleet.start(Tuning(window=200))
     wait_until(lambda: len(runs(conn)) == 451, what="all admitted")
     before = conn.execute(
         "SELECT count(*) FROM wakeful.run WHERE id < (SELECT id FROM wakeful.run WHERE company = 'zeta')"
