@@ -75,9 +75,11 @@ def runs(conn: Conn, where: str = "true", *arguments: Any) -> list[UUID]:
     return [r[0] for r in conn.execute(f"SELECT id FROM wakeful.run WHERE {where} ORDER BY id", arguments)]  # noqa: S608 - a test's own words
 
 
-def start(conn: Conn, company: str = "acme", *, crash: CrashPoint = nothing) -> tuple[RunKey, ...]:
-    """Claim what can be claimed, as a dispatcher does."""
-    return claims.claim(conn, company, WHO, limit=100, gate=None, crash=crash).started
+def start(
+    conn: Conn, company: str = "acme", *, gate: claims.Gate | None = None, crash: CrashPoint = nothing
+) -> tuple[RunKey, ...]:
+    """Claim what can be claimed, or what waits on a gate, as a dispatcher does."""
+    return claims.claim(conn, company, WHO, limit=100, gate=gate, crash=crash).started
 
 
 def end(conn: Conn, key: RunKey, state: str = "failed", *, crash: CrashPoint = nothing) -> None:

@@ -101,6 +101,10 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
         end += _exhausted(conn, company, exhausted, attempts)
         started = _write(conn, company, who, go[:limit], wait)
         terminals.write_ends(conn, company, end)
+        # A new window opens the budget, but nobody spends in it yet: its pause of the project is checked here.
+        paused = [refusal.key for refusal in wait.values() if refusal.reason == "project.paused_budget"]
+        if paused:
+            store.run(conn, "admission.check_project_budgets", {"company": company, "projects": sorted(set(paused))})
         crash(CrashPoint.CLAIM_BEFORE_COMMIT)
     crash(CrashPoint.CLAIM_AFTER_COMMIT)
     reopened = _look_again(conn, company, wait)

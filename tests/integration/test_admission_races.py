@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from tests.conftest import Listener
 from tests.passes import Held, admission, admit, end, follow, parked, row, runs, start, together
 
 from wakeful import producers
 from wakeful.admission import PassResult
 from wakeful.outcomes import Admit, Park
 from wakeful.producers import Statement
-from wakeful.testing import Database, HoldAt, expect_blocked
+from wakeful.testing import Database, HoldAt, VirtualClock, expect_blocked
 
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
@@ -391,3 +393,21 @@ def test_a_claim_that_finds_a_gate_closed_meanwhile_keeps_the_run_queued(conn: C
     assert start(conn) == ()
     state = conn.execute("SELECT state, wait_reason FROM wakeful.run WHERE id = %s", (run,)).fetchone()
     assert state == ("queued", "agent.paused_manual")
+
+
+def test_a_queued_run_that_its_projects_budget_paused_goes_on_in_the_next_window(
+    conn: Conn, clock: VirtualClock, listener: Listener
+) -> None:
+    say(conn, producers.set_budget(ACME, "project:web", 10))
+    run = admit(conn, request(conn)).runs
+    say(conn, producers.add_spend(ACME, 10, project="web"))
+    assert start(conn) == ()
+    waits = "SELECT wait_reason, reopens_at FROM wakeful.run"
+    reason, reopens_at = conn.execute(waits).fetchone() or ("", None)
+    assert reason == "budget.exhausted"
+    clock.advance(reopens_at - clock.now() + timedelta(seconds=1))
+    listener.heard()
+    assert start(conn, gate=("budget", "project:web")) == ()
+    # The pause that only the budget had made is lifted, and says so.
+    assert ("dispatch", "project", "web") in listener.gates()
+    assert [key.run for key in start(conn, gate=("project", "web"))] == list(run.values())
