@@ -5,13 +5,9 @@ The first number after "invariant" in a violation says which promise was broken.
 
 import pytest
 
-from wakeful_coordination.testing.scenarios import (
-    GenerationChanges,
-    OperatorsOrders,
-    TerminalAndCleanup,
-    TwoInstanceTransaction,
-    purpose,
-)
+from wakeful_coordination.testing.flush import purpose
+from wakeful_coordination.testing.generation_changes import GenerationChanges
+from wakeful_coordination.testing.scenarios import OperatorsOrders, TerminalAndCleanup, TwoInstanceTransaction
 
 #: Changes made by one terminal and cleanup; arrivals beyond it meet a finished end.
 STEPS = 14

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from wakeful_coordination.coordination import Coordination
 from wakeful_coordination.machine import Machine
 from wakeful_coordination.testing.disk import Disk, Key
-from wakeful_coordination.testing.weakest_posix import MOUNTINFO, ROOT, Flush, WeakestPosix
+from wakeful_coordination.testing.flush import ROOT, Flush
+from wakeful_coordination.testing.weakest_posix import MOUNTINFO, WeakestPosix
 
 #: A power cut ends every session and loses every ring: what is left of them is never asked.
 _LOST = frozenset({f"{ROOT}/sessions", f"{ROOT}/doorbell"})

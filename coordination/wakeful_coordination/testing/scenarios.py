@@ -14,7 +14,7 @@ from wakeful_coordination.layout import instance_path, receipts_path
 from wakeful_coordination.terminal import Terminal
 from wakeful_coordination.testing.disk import Disk
 from wakeful_coordination.testing.explorer import Acks, Explorer
-from wakeful_coordination.testing.weakest_posix import ROOT, Flush
+from wakeful_coordination.testing.flush import ROOT
 
 TXID = "t" * 16
 NEWER = "n" * 32
@@ -213,54 +213,6 @@ class TerminalAndCleanup:
         return wrong
 
 
-class GenerationChanges:
-    """A new instance whose generation is opened, replaced and retired."""
-
-    def explorer(self, **options: Any) -> Explorer:
-        """Return an explorer of this work."""
-        return Explorer(self.prepare, self.work, self.recover, look=self.look, check=self.check, **options)
-
-    def prepare(self, coord: Coordination, acks: Acks) -> None:
-        """Leave the root empty."""
-
-    def work(self, coord: Coordination, acks: Acks) -> None:
-        """Acknowledge each change with the id it leaves current."""
-        first = coord.generations.open("a")
-        acks.append(f"1 open {first.id}")
-        second = coord.generations.replace(first)
-        acks.append(f"2 open {second.id}")
-        coord.generations.retire(second)
-        acks.append(f"2 retired {second.id}")
-
-    def recover(self, coord: Coordination, acks: Acks) -> None:
-        """Try to open again: what a creator killed half way left behind must not stand in the way."""
-        try:
-            found = coord.generations.open("a")
-        except Superseded:
-            return
-        acks.append(f"{found.seq} open {found.id}")
-
-    def look(self, disk: Disk, acks: Sequence[str]) -> Sequence[str]:
-        """The last acknowledged generation, or a later one, stands; no number comes back."""
-        if not acks:
-            return []
-        files = visible(disk, instance_path("a"))
-        if "lease" not in files or "lease.keep" not in files or "generation.json" not in files:
-            return ["invariant 21: an acknowledged generation is lost"]
-        found = json.loads(files["generation.json"])
-        seq, state, own = acks[-1].split()
-        if found["seq"] < int(seq) or (found["seq"] == int(seq) and found["id"] != own):
-            return [f"invariant 21: {found['seq']} {found['id']} after {acks[-1]} was acknowledged"]
-        if state == "retired" and found["seq"] == int(seq) and found["state"] != "retired":
-            return ["invariant 21: an acknowledged retirement is lost"]
-        return []
-
-    def check(self, coord: Coordination, disk: Disk, acks: Sequence[str]) -> Sequence[str]:
-        """The instance works, whatever happened."""
-        with coord.lease("a"):
-            return self.look(disk, acks)
-
-
 class OperatorsOrders:
     """A prepared transaction that an operator sets aside and, if ``retry``, takes up again."""
 
@@ -306,25 +258,3 @@ class OperatorsOrders:
         if aside is not None and coord.quarantine.read(TXID).transaction is None:
             wrong.append("invariant 9: what was set aside can no longer be read")
         return wrong
-
-
-def purpose(flush: Flush) -> str | None:
-    """Return which promise an fsync keeps; None for those that keep none.
-
-    Not required: recovered.json (without it recovery runs again), the reason beside a quarantined record
-    (it is for people), a retained cache (it would be found held, and retained again), and a directory in which
-    nothing has changed.
-    """
-    kind, place, names = flush
-    new = {name for name in names if not name.startswith("new ")}
-    if kind == "file":
-        content = names[0].removeprefix("new ") if names else ""
-        return None if content in ("recovered.json", "reason", "root.json") else f"{place} {content} bytes"
-    if place in ("", "root", "instances") or not names:
-        return "instance name" if place == "instances" else None
-    for name in ("record", "terminal", "generation.json", "state", "lease", "retained"):
-        if name in new:
-            return None if name == "retained" else f"{place} {name} name"
-    if new == {"cache", "held"}:
-        return "cache set aside"
-    return {frozenset({"held"}): "cache deleted", frozenset({"cache"}): "cache put back"}.get(frozenset(new))

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from wakeful_coordination import layout
 from wakeful_coordination.filesystem import Status
 from wakeful_coordination.testing.disk import Disk
+from wakeful_coordination.testing.flush import ROOT, Flush, kind_of, kind_of_place
 
 #: The mount table that goes with it: an ext4 whose device number is 1.
 MOUNTINFO = "1 0 0:1 / / rw - ext4 /dev/model rw\n"
-ROOT = "/root"
 _INSTANCES = f"{ROOT}/instances/"
-
-#: What an fsync was for: "file" or "directory", where, and the names it makes durable.
-Flush = tuple[str, str, tuple[str, ...]]
 
 
 class WeakestPosix:
@@ -195,12 +192,12 @@ class WeakestPosix:
 
     def _flush(self, found: str | int) -> Flush:
         if isinstance(found, str):
-            names = {_kind(name) for change in self.disk.pending.get(found, ()) for name, _ in change}
-            return "directory", _kind_of_place(found), tuple(sorted(names))
+            names = {kind_of(name) for change in self.disk.pending.get(found, ()) for name, _ in change}
+            return "directory", kind_of_place(found), tuple(sorted(names))
         for path in self.disk.pending:
             for name, inode in self.disk.visible(path).items():
                 if inode == found:
-                    return "file", _kind_of_place(path), (_kind(name),)
+                    return "file", kind_of_place(path), (kind_of(name),)
         return "file", "?", ()
 
     def rename(self, source: str, target: str, at: int) -> None:
@@ -287,26 +284,6 @@ def _is_shelf(path: str, name: str) -> bool:
     return (below == "outbox" and name in layout.OUTBOX) or (
         below in ("instances", "receipts") and name in layout.SHARDS
     )
-
-
-def _kind_of_place(path: str) -> str:
-    parts = path.removeprefix(ROOT).strip("/").split("/")
-    if parts[0] == "outbox":
-        return "/".join(parts[:2])
-    return "instance" if parts[0] == "instances" and len(parts) == 3 else parts[0]
-
-
-def _kind(name: str) -> str:
-    """Return what a name is for, without the ids in it."""
-    if name.startswith(".tmp-"):
-        rest = name.removeprefix(".tmp-")
-        return f"new {_kind(rest)}"
-    if name in ("cache", "lease", "lease.keep", "pending", "generation.json", "recovered.json", "root.json"):
-        return name
-    for prefix in ("terminal", "held", "retained", "state"):
-        if name.startswith(prefix):
-            return prefix
-    return "reason" if name.endswith(".reason") else "record"
 
 
 def _missing(name: str) -> FileNotFoundError:
