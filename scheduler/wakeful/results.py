@@ -97,8 +97,12 @@ def conclude(report: ExitReport, said: Mapping[str, Any] | None = None) -> Concl
         return Conclusion("failed", EndClass.BAD_RESULT, "run.bad_result", message=message, result=kept)
     if "class" in result:
         return replace(_from_result(result), **account)
+    # A result that names no class leaves the verdict to the exit status.
     end = _from_exit(report)
-    if said is None or report.result is not None:
+    if report.result is not None:
+        following = _next_wake(result)
+        return replace(end, message=result.get("message") or end.message, result=result, next_wake=following, **account)
+    if said is None:
         return end
     fault = bad or _reader_error(result)
     return replace(
@@ -154,11 +158,14 @@ _RUNNER_SAYS = {
 def _from_result(result: dict[str, Any]) -> Conclusion:
     end_class = EndClass(result["class"])
     state = "succeeded" if end_class is EndClass.OK else "failed"
-    following = None
-    if "next" in result:
-        following = NextWake(_moment(result["next"]["at"]), result["next"].get("payload", {}))
-    message = result.get("message")
-    return Conclusion(state, end_class, f"run.{end_class.value}", message=message, result=result, next_wake=following)
+    reason, message = f"run.{end_class.value}", result.get("message")
+    return Conclusion(state, end_class, reason, message=message, result=result, next_wake=_next_wake(result))
+
+
+def _next_wake(result: Mapping[str, Any]) -> NextWake | None:
+    if "next" not in result:
+        return None
+    return NextWake(_moment(result["next"]["at"]), result["next"].get("payload", {}))
 
 
 def read_result(raw: bytes) -> dict[str, Any]:
@@ -177,8 +184,6 @@ def read_result(raw: bytes) -> dict[str, Any]:
         if isinstance(error, BadResult):
             raise
         raise BadResult(f"not JSON in UTF-8 ({error})") from error
-    if isinstance(value, dict):
-        value.setdefault("class", EndClass.OK.value)
     return _accepted(value)
 
 

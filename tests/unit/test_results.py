@@ -50,7 +50,12 @@ CASES: list[tuple[str, dict[str, Any], tuple[str, str, str]]] = [
     ("empty result", {"result": b"{}"}, ("succeeded", "ok", "run.ok")),
     ("result fails, exit 0", {"result": b'{"class": "failed"}'}, ("failed", "failed", "run.failed")),
     ("result ok, exit 3", {"exit_code": 3, "result": b'{"class": "ok"}'}, ("succeeded", "ok", "run.ok")),
-    ("result ok, then killed", {"exit_code": None, "signal": 9, "result": b"{}"}, ("succeeded", "ok", "run.ok")),
+    ("result without a class, exit 3", {"exit_code": 3, "result": b"{}"}, ("failed", "failed", "run.failed")),
+    (
+        "result ok, then killed",
+        {"exit_code": None, "signal": 9, "result": b'{"class": "ok"}'},
+        ("succeeded", "ok", "run.ok"),
+    ),
     (
         "needs input",
         {"exit_code": 3, "result": b'{"class": "needs_input"}'},
