@@ -44,9 +44,7 @@ def judge_retry(fact: Fact) -> Verdict:
     if fact.newer_run is not None:
         return End("retired", "retry.superseded", f"run {fact.newer_run} came after it", into=fact.newer_run)
     if fact.source_state == "succeeded":
-        return End(
-            "retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run
-        )
+        return End("retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run)
     if fact.source_state in _LIVE:
         key = fact.issue or str(fact.certified_run)
         message = f"run {fact.certified_run}, which is to be retried, has not ended"
