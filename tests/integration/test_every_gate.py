@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import Connection
-
 from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.gate_table import GATES, SETUP, GateCase
+
 from wakeful import config, hookimpl, plugins
 from wakeful.explain import why
 from wakeful.outcomes import Refusal

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from psycopg import Connection
-
 from tests.conditions import wait_until
+
 from wakeful import config, plugins
 from wakeful.scheduler import Scheduler
 from wakeful.testing import Database
