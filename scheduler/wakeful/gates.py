@@ -11,10 +11,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from wakeful import ramp
 from wakeful.ledger import Ledger
 from wakeful.outcomes import Refusal
+from wakeful.ramp import Ramp
 from wakeful.receipts import Fact
+
+ROUNDING = 1e-5  # seconds by which a stored slot may lie before the exact one
 
 Gate = Callable[[Fact, Ledger], Refusal | None]
 
@@ -206,8 +208,9 @@ def rate_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
         return None
     reopens_at: datetime | None = None
     if account.ramp_from is not None:
+        ramp = Ramp(account.ramp_rate, account.ramp_period)
         since = (fact.now - account.ramp_from).total_seconds()
-        if ramp.allowed(since) < account.started + 1:
+        if ramp.allowed(since + ROUNDING) < account.started + 1:
             seconds = ramp.slot(account.started + account.queued + 1)
             reopens_at = account.ramp_from + timedelta(seconds=max(seconds, since))
     if account.starts_per_second is not None and account.recent + 1 > max(float(account.starts_per_second), 1.0):

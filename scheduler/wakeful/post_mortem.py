@@ -46,7 +46,7 @@ def not_started(key: RunKey, cause: str) -> Ending:
 def death(key: RunKey, status: NeverStarted | Vanished) -> Death:
     """Return the death that an examination has proven."""
     if isinstance(status, Vanished):
-        return Death(key, status.grade, "its runner was killed")
+        return Death(key, status.grade, "its runner was killed", survivors=status.survivors_killed)
     return Death(key, Grade.CONTAINED, status.reason or "its scheduler died before it started", executed=False)
 
 

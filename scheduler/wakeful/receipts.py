@@ -114,6 +114,7 @@ class Account:
         recent: runs started in the last second.
         queued: receipts that already wait for a slot of the ramp.
         starts_per_second: its steady rate, if any.
+        ramp_rate, ramp_period: starts per second at the beginning of its ramp, seconds after which that doubles.
     """
 
     id: str
@@ -126,6 +127,8 @@ class Account:
     recent: int
     queued: int
     starts_per_second: Decimal | None
+    ramp_rate: float = 1.0
+    ramp_period: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

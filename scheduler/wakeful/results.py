@@ -49,6 +49,7 @@ class Conclusion:
         error: what went wrong, for operators.
         result: the accepted result, storable as JSON.
         next_wake: what the result asks for.
+        limited_until: when the provider's limit is over that ended it.
         usage: what the attempt used; empty where nobody knows.
         session: the agent program's token for going on with this conversation.
     """
@@ -60,6 +61,7 @@ class Conclusion:
     error: str | None = None
     result: Mapping[str, Any] | None = None
     next_wake: NextWake | None = None
+    limited_until: datetime | None = None
     usage: tuple[Usage, ...] = ()
     session: str | None = None
 
@@ -158,8 +160,11 @@ _RUNNER_SAYS = {
 def _from_result(result: dict[str, Any]) -> Conclusion:
     end_class = EndClass(result["class"])
     state = "succeeded" if end_class is EndClass.OK else "failed"
-    reason, message = f"run.{end_class.value}", result.get("message")
-    return Conclusion(state, end_class, reason, message=message, result=result, next_wake=_next_wake(result))
+    until = _moment(result["until"]) if end_class is EndClass.PROVIDER_LIMITED else None
+    reason, message, following = f"run.{end_class.value}", result.get("message"), _next_wake(result)
+    return Conclusion(
+        state, end_class, reason, message=message, result=result, next_wake=following, limited_until=until
+    )
 
 
 def _next_wake(result: Mapping[str, Any]) -> NextWake | None:
@@ -194,6 +199,10 @@ def _accepted(value: Any) -> dict[str, Any]:
     end_class = result.get("class", EndClass.OK.value)
     if not isinstance(end_class, str) or end_class not in CLASSES:
         raise BadResult(f"class {_short(end_class)} is none of {', '.join(sorted(CLASSES))}")
+    if end_class == EndClass.PROVIDER_LIMITED:
+        if not isinstance(result.get("until"), str):
+            raise BadResult("provider_limited needs a time `until`, as in 2026-01-31T18:30:00+00:00")
+        _moment(result["until"])
     if not isinstance(result.get("message", ""), str):
         raise BadResult("message is not text")
     if "next" in result:

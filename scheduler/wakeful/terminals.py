@@ -25,6 +25,7 @@ class Ending:
     """One execution's end: what it concludes to, and the report it rests on.
 
     Without a report it never ran, unless it ``vanished``: then nothing is known of what it used.
+    ``survivors`` counts the processes that outlived the main one and were killed; the report says it, if there is one.
     """
 
     key: RunKey
@@ -33,6 +34,7 @@ class Ending:
     grade: Grade | None = None
     directory: str | None = None
     vanished: bool = False
+    survivors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Death:
     grade: Grade
     error: str
     executed: bool = True
+    survivors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,18 @@ def write_ends(
         if following is not None:
             asked = {"run": ending.key.run, "payload": json.dumps(following.payload), "at": following.at}
             store.run(conn, "terminals.follow_up", {"company": company, **asked})
-    settled = store.run(conn, "terminals.settle", {"company": company, "runs": [e.key.run for e in endings]})
+    settled = store.run(conn, "terminals.settle", {"company": company, "runs": [e.key.run for e in endings]}).fetchall()
+    limited = [(e.key.run, e.conclusion.limited_until) for e in endings if e.conclusion.limited_until is not None]
+    if limited:
+        runs, until = (list(column) for column in zip(*limited, strict=True))
+        store.run(conn, "terminals.save_behind_limits", {"company": company, "runs": runs, "until": until})
     return tuple((row.host, row.directory) for row in settled)
 
 
 def _stopped(death: Death) -> Ending:
     conclusion = Conclusion("cancelled", EndClass.STOPPED, "run.stopped", error=death.error)
-    return Ending(death.key, conclusion, grade=death.grade, vanished=death.executed)
+    survivors = death.survivors
+    return Ending(death.key, conclusion, grade=death.grade, vanished=death.executed, survivors=survivors)
 
 
 def _row(ending: Ending) -> dict[str, Any]:
@@ -138,6 +146,7 @@ def _row(ending: Ending) -> dict[str, Any]:
         "results": None if conclusion.result is None else json.dumps(conclusion.result),
         "directories": ending.directory,
         "metered": _is_metered(ending),
+        "survivors": report.survivors_killed if report else ending.survivors,
     }
     for name in ("stdout", "stderr"):
         row |= _output(name, getattr(report, name) if report else None)

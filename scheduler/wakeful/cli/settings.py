@@ -17,6 +17,8 @@ KNOWN: tuple[tuple[str, bool | int, str], ...] = (
     ("draining", False, "save, but admit nothing"),
     ("owners_enabled", True, "owners look at wakes"),
     ("panic", False, "nothing runs (see wakeful panic)"),
+    ("ramp_doubles", 10, "seconds after which a reopened account's start rate doubles, again and again"),
+    ("ramp_starts", 1, "starts per second of a provider's account that has just reopened"),
     ("retention_days", 30, "days for which ended wakes and runs are kept"),
     ("scheduler_enabled", True, "schedulers work at all"),
 )

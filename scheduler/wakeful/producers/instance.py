@@ -11,7 +11,8 @@ def set_setting(name: str, value: bool | int, *, actor: str | None = None) -> St
 
     Arguments:
         name: scheduler_enabled, owners_enabled, draining, panic, create_companies: true or false;
-            retention_days, dedup_days: days, circuit_ends: runs; 1 to 99999.
+            retention_days, dedup_days: days, circuit_ends: runs, ramp_starts: per second, ramp_doubles: seconds;
+            1 to 99999.
     """
     return call("set_setting", check.identifier("name", name), check.document("value", value), check.actor(actor))
 

@@ -96,12 +96,15 @@ SELECT p.id, p.closed_at IS NOT NULL, p.closed_until, p.reason, p.resuming = 'as
        (SELECT count(*)::integer FROM wakeful.wake q
         WHERE t.ramp_from IS NOT NULL AND q.company = p.company AND q.wait_gate = 'rate' AND q.wait_key = p.id
           AND q.state = 'deferred' AND q.due_at > wakeful.now() AND q.id <> ALL (%(ids)s)),
-       p.starts_per_second
+       p.starts_per_second, x.rate, x.period
 FROM wakeful.provider_account p
+CROSS JOIN LATERAL (SELECT (wakeful.setting_value('ramp_starts', '1') #>> '{}')::float8 AS rate,
+                           (wakeful.setting_value('ramp_doubles', '10') #>> '{}')::float8 AS period) AS x
 CROSS JOIN LATERAL (SELECT CASE
     WHEN p.closed_at IS NOT NULL AND p.resuming = 'auto' AND p.closed_until <= wakeful.now() THEN p.closed_until
-    WHEN p.ramp_from > wakeful.now() - interval '60 seconds' THEN p.ramp_from END AS since) AS s
-CROSS JOIN LATERAL (SELECT CASE WHEN s.since > wakeful.now() - interval '60 seconds' THEN s.since END AS ramp_from) AS t
+    ELSE p.ramp_from END AS since) AS s
+CROSS JOIN LATERAL (SELECT CASE WHEN s.since > wakeful.now() - make_interval(secs => 12 * x.period)
+                                THEN s.since END AS ramp_from) AS t
 WHERE p.company = %(company)s
   AND p.id IN (SELECT a.provider || '/' || coalesce(a.account, 'default') FROM wakeful.wake w
                JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent

@@ -874,11 +874,11 @@ BEGIN
     IF (CASE
         WHEN set_setting.name IN ('scheduler_enabled', 'owners_enabled', 'draining', 'panic', 'create_companies')
             THEN jsonb_typeof(set_setting.value) = 'boolean'
-        WHEN set_setting.name IN ('retention_days', 'dedup_days', 'circuit_ends')
+        WHEN set_setting.name IN ('retention_days', 'dedup_days', 'circuit_ends', 'ramp_starts', 'ramp_doubles')
             THEN jsonb_typeof(set_setting.value) = 'number' AND (set_setting.value #>> '{}') ~ '^[1-9][0-9]{0,4}$'
         ELSE false END) IS NOT TRUE THEN
         PERFORM wakeful.refuse('WK422', format('setting %s cannot be %s', coalesce(set_setting.name, '(none)'), coalesce(set_setting.value::text, 'null')),
-            'true or false: scheduler_enabled owners_enabled draining panic create_companies; days, 1 to 99999: retention_days dedup_days circuit_ends');
+            'true or false: scheduler_enabled owners_enabled draining panic create_companies; 1 to 99999: retention_days dedup_days circuit_ends ramp_starts ramp_doubles');
     END IF;
     -- A row that is not there yet cannot be locked, so the name is.
     PERFORM pg_advisory_xact_lock(hashtextextended('wakeful setting ' || set_setting.name, 0));

@@ -635,9 +635,9 @@ BEGIN
     RETURN result;
 END $$;
 
--- A run ended on its provider's limit: the account closes until then for all who use it, and the run's input is
--- saved behind it. The new wake has the old one's kind, input and effect key, and is certified by the limited run.
--- Part of the terminal transaction, after settle_runs.
+-- Runs ended on their provider's limit: each account closes until then for all who use it, and each run's input is
+-- saved behind it. A new wake has the old one's kind, input and effect key, and is certified by the limited run.
+-- Part of the terminal transaction, after settle_runs; called account by account, so that two terminals agree on the order.
 CREATE FUNCTION wakeful.save_behind_limit(company text, run uuid, until timestamptz) RETURNS uuid LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -647,40 +647,53 @@ DECLARE
     fresh CONSTANT uuid := wakeful.uuid7();
     ended wakeful.run;
     old wakeful.wake;
-    ask boolean := false;
-    closed boolean := false;
+    shut wakeful.provider_account;
+    -- A limit that is over already closes nothing; but a run that says so again and again must not spin.
+    due timestamptz := greatest(save_behind_limit.until, wakeful.now() + interval '30 seconds');
 BEGIN
     SELECT * INTO ended FROM wakeful.run u WHERE u.company = c AND u.id = save_behind_limit.run;
     SELECT * INTO old FROM wakeful.wake w WHERE w.company = c AND w.id = ended.wake;
-    IF ended.account IS NOT NULL AND until > wakeful.now() THEN
+    IF save_behind_limit.until > wakeful.now() THEN
+        due := save_behind_limit.until;
+        -- The later reset counts; what a person closed without one stays closed without one.
         INSERT INTO wakeful.provider_account AS p (company, id, closed_at, closed_until, reason)
-        VALUES (c, ended.account, wakeful.now(), until, 'run ' || ended.id || ' met its limit')
+        SELECT c, ended.account, wakeful.now(), due, 'run ' || ended.id || ' met its limit' WHERE ended.account IS NOT NULL
         ON CONFLICT (company, id) DO UPDATE
-        SET closed_at = excluded.closed_at, closed_until = greatest(excluded.closed_until, p.closed_until), reason = excluded.reason
-        RETURNING p.resuming = 'ask' INTO ask;
-        closed := true;
+        SET closed_at = excluded.closed_at, reason = excluded.reason,
+            closed_until = CASE WHEN p.closed_at IS NULL OR p.closed_until IS NOT NULL
+                                THEN greatest(excluded.closed_until, p.closed_until) END
+        RETURNING * INTO shut;
+        IF shut.id IS NOT NULL THEN
+            due := CASE WHEN shut.resuming = 'auto' THEN shut.closed_until END;
+        END IF;
+    END IF;
+    -- Whoever was asked to stop does not go on by itself.
+    IF ended.stop_at IS NOT NULL THEN
+        RETURN NULL;
     END IF;
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key, due_at,
                               effect_root, rearm_of, certified_run, certified_generation, estimate, comments, card, card_status,
                               wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
     SELECT c, fresh, coalesce(old.kind, 'request'), coalesce(old.priority, ended.priority), ended.agent, ended.issue, ended.project,
            coalesce(old.source, 'automation'), coalesce(old.actor_kind, 'system'), coalesce(old.actor, 'provider limit'),
-           coalesce(old.payload, '{}'), old.key, CASE WHEN NOT ask THEN greatest(until, wakeful.now()) END,
+           coalesce(old.payload, '{}'), old.key, due,
            coalesce(old.effect_root, fresh), old.id, ended.id, ended.generation, coalesce(old.estimate, ended.estimate),
            coalesce(old.comments, '{}'), old.card, old.card_status,
-           CASE WHEN closed THEN 'provider' END, CASE WHEN closed THEN ended.account END,
-           CASE WHEN closed THEN 'provider.limited' END,
-           CASE WHEN closed THEN format('account %s is closed: run %s met its limit', ended.account, ended.id) END,
-           CASE WHEN closed THEN wakeful.wall() END, CASE WHEN closed THEN wakeful.wall() END,
-           CASE WHEN closed THEN 'wakeful limit clear ' || ended.account || CASE WHEN ask THEN '' ELSE ', or its reset' END END,
-           CASE WHEN closed AND NOT ask THEN until END
-    ON CONFLICT (company, rearm_of) WHERE rearm_of IS NOT NULL DO NOTHING;
+           wait.gate, shut.id, wait.reason, wait.message, wait.since, wait.since, wait.opens_on, wait.reopens_at
+    FROM (SELECT 1) AS one
+    LEFT JOIN (SELECT 'provider' AS gate, 'provider.limited' AS reason, wakeful.wall() AS since, due AS reopens_at,
+                      format('account %s is closed: %s', shut.id, shut.reason) AS message,
+                      'wakeful limit clear ' || shut.id || CASE WHEN due IS NULL THEN '' ELSE ', or its reset' END AS opens_on
+               ) AS wait ON shut.id IS NOT NULL
+    -- Somebody re-armed it, or asked for a retry of this very run while it lived: that wake carries the input.
+    ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     UPDATE wakeful.wake_key k SET wake = fresh WHERE k.company = c AND k.key = old.key AND k.wake = old.id;
-    PERFORM wakeful.notify_wake(c, fresh, CASE WHEN closed THEN 'execution_wait' ELSE coalesce(old.kind, 'request') END,
-        greatest(until, wakeful.now()));
+    IF due IS NOT NULL THEN
+        PERFORM wakeful.notify_wake(c, fresh, CASE WHEN shut.id IS NULL THEN coalesce(old.kind, 'request') ELSE 'execution_wait' END, due);
+    END IF;
     RETURN fresh;
 END $$;
 
@@ -744,7 +757,9 @@ AS $$
 DECLARE r record; c CONSTANT text := check_circuits.company; ends CONSTANT integer := (wakeful.setting_value('circuit_ends', '5') #>> '{}')::integer;
 BEGIN
     FOR r IN SELECT DISTINCT u.agent FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'failed'
-               AND u.end_class <> 'provider_limited' LOOP
+               AND u.end_class <> 'provider_limited' ORDER BY u.agent LOOP
+        -- Of two ends at once each must count the other: the second waits, and its next statement sees the first.
+        PERFORM pg_advisory_xact_lock(hashtextextended('wakeful circuit ' || c || ' ' || r.agent, 0));
         INSERT INTO wakeful.circuit AS k (company, agent, opened_at, signature)
         SELECT c, r.agent, wakeful.now(), min(last.signature)
         FROM (SELECT concat_ws(' ', u.end_class, u.reason, u.exit_code, u.exit_signal) AS signature, u.state
