@@ -15,15 +15,16 @@ from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.integration import instant, local
 from tests.integration.instant import Instant, running
-from tests.passes import admission, admit, parked, row, start
+from tests.passes import admit, parked, row, start
+from tests.schedulers import WatchedClock
 
 from wakeful import post_mortem, terminals
 from wakeful.crash_points import no_crash
-from wakeful.executions import Ended, EndClass, RunKey, RunSpec
+from wakeful.executions import EndClass, Ended, RunKey, RunSpec
 from wakeful.explain import why
 from wakeful.ramp import Ramp
 from wakeful.scheduler import Scheduler
-from wakeful.testing import Database, Statements, VirtualClock
+from wakeful.testing import Database, Statements
 
 Conn = psycopg.Connection[Any]
 ACCOUNT = "acme-ai/main"
@@ -36,6 +37,11 @@ def company(conn: Conn) -> str:
     conn.execute("SELECT wakeful.add_company('acme')")
     conn.execute("SELECT wakeful.add_agent('acme', 'coder', ARRAY['true'], provider => 'acme-ai', account => 'main')")
     return "acme"
+
+
+@pytest.fixture
+def clock(database: Database) -> WatchedClock:
+    return WatchedClock(database.connect(purpose="test clock"))
 
 
 def now(conn: Conn) -> datetime:
@@ -99,7 +105,7 @@ def test_a_limited_run_closes_its_account_and_its_input_sleeps_behind_it(conn: C
     assert again == ("existing", fresh.id)
 
 
-def test_attempts_start_anew_and_the_effect_key_stays(conn: Conn, clock: VirtualClock, company: str) -> None:
+def test_attempts_start_anew_and_the_effect_key_stays(conn: Conn, clock: WatchedClock, company: str) -> None:
     key = ran(conn)
     end(conn, key, result=limited(now(conn) + HOURS))
     clock.advance(HOURS + timedelta(seconds=1))
@@ -111,7 +117,7 @@ def test_attempts_start_anew_and_the_effect_key_stays(conn: Conn, clock: Virtual
     assert len(roots) == 1
 
 
-def test_it_counts_for_no_circuit(conn: Conn, clock: VirtualClock, company: str) -> None:
+def test_it_counts_for_no_circuit(conn: Conn, clock: WatchedClock, company: str) -> None:
     conn.execute("SELECT wakeful.set_setting('circuit_ends', '2')")
     for _ in range(4):
         key = ran(conn)
@@ -122,7 +128,9 @@ def test_it_counts_for_no_circuit(conn: Conn, clock: VirtualClock, company: str)
 
 
 def test_a_run_without_a_wake_gets_a_request(conn: Conn, company: str) -> None:
-    conn.execute("INSERT INTO wakeful.run (company, agent, account, priority) VALUES ('acme', 'coder', %s, 2)", (ACCOUNT,))
+    conn.execute(
+        "INSERT INTO wakeful.run (company, agent, account, priority) VALUES ('acme', 'coder', %s, 2)", (ACCOUNT,)
+    )
     (key,) = start(conn)
     until = now(conn) + HOURS
     end(conn, key, result=limited(until))
@@ -198,7 +206,9 @@ def test_the_later_reset_counts_and_a_person_s_close_without_one_stays(conn: Con
     assert successor(conn, fourth).due_at is None
 
 
-def test_ask_sleeps_without_a_clock_until_somebody_clears(conn: Conn, clock: VirtualClock, company: str, listener: Listener) -> None:
+def test_ask_sleeps_without_a_clock_until_somebody_clears(
+    conn: Conn, clock: WatchedClock, company: str, listener: Listener
+) -> None:
     conn.execute("SELECT wakeful.set_account('acme', %s, resuming => 'ask')", (ACCOUNT,))
     key = ran(conn)
     listener.heard()
@@ -215,7 +225,7 @@ def test_ask_sleeps_without_a_clock_until_somebody_clears(conn: Conn, clock: Vir
     assert admit(conn, fresh.id, signalled=True).runs
 
 
-def test_a_queued_run_waits_behind_its_account_too(conn: Conn, clock: VirtualClock, company: str) -> None:
+def test_a_queued_run_waits_behind_its_account_too(conn: Conn, clock: WatchedClock, company: str) -> None:
     key = ran(conn)
     admit(conn, request(conn))
     until = now(conn) + HOURS
@@ -249,8 +259,10 @@ def count(conn: Conn, where: str) -> int:
 
 def settled(conn: Conn) -> bool:
     """Nothing is due, and nothing waits to be started or ended."""
-    busy = "SELECT EXISTS (SELECT FROM wakeful.wake WHERE due_at <= wakeful.now() AND state = 'deferred')" \
-           " OR EXISTS (SELECT FROM wakeful.run WHERE ended_at IS NULL AND wait_gate IS NULL)"
+    busy = (
+        "SELECT EXISTS (SELECT FROM wakeful.wake WHERE due_at <= wakeful.now() AND state = 'deferred')"
+        " OR EXISTS (SELECT FROM wakeful.run WHERE ended_at IS NULL AND wait_gate IS NULL)"
+    )
     return not conn.execute(busy).fetchone()[0]
 
 
@@ -258,7 +270,18 @@ def wait_settled(conn: Conn) -> None:
     wait_until(lambda: settled(conn), within=60, what="everything that is due")
 
 
-def run_until(conn: Conn, clock: VirtualClock, seconds: float, step: float) -> None:
+def silence(statements: Statements, clock: WatchedClock, until: datetime) -> None:
+    """Let time pass until a minute before; nothing but the clock's own statements may run."""
+    clock.settle()
+    statements.reset()
+    for _ in range(20):
+        clock.step((until - clock.now() - timedelta(minutes=1)) / 20)
+    ran = {one.text for one in statements.executed()}
+    assert ran <= {"UPDATE wakeful.clock SET shift = $1", "SET LOCAL ROLE wakeful_owner", "COMMIT",
+                   "BEGIN ISOLATION LEVEL READ COMMITTED"}, ran  # fmt: skip
+
+
+def run_until(conn: Conn, clock: WatchedClock, seconds: float, step: float) -> None:
     """Let time pass in steps, and everything that falls due be done before the next."""
     begun = clock.monotonic()
     while clock.monotonic() - begun < seconds:
@@ -282,7 +305,7 @@ def assert_ramped(starts: list[float], ramp: Ramp) -> None:
 
 
 def parked_behind_a_closed_account(
-    database: Database, conn: Conn, clock: VirtualClock, statements: Statements, scheduler: Scheduler, number: int
+    database: Database, conn: Conn, clock: WatchedClock, statements: Statements, scheduler: Scheduler, number: int
 ) -> datetime:
     """Let wakes go to sleep behind the account for five hours; return when it reopens."""
     until = now(conn) + HOURS
@@ -295,15 +318,13 @@ def parked_behind_a_closed_account(
 
 
 def test_a_thousand_sleepers_are_silent_until_the_reset_and_then_start_on_a_ramp(
-    database: Database, conn: Conn, clock: VirtualClock, statements: Statements, company: str, tmp_path: Path
+    database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
     scheduler = instant.scheduler(database, tmp_path, Provider(), clock=clock)
     with running(scheduler):
         until = parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 1000)
         passes = scheduler.driver.passes
-        with statements.none():
-            for _ in range(20):
-                clock.advance((until - clock.now() - timedelta(minutes=1)) / 20)
+        silence(statements, clock, until)
         assert scheduler.driver.passes == passes
         clock.advance(until - clock.now() + timedelta(milliseconds=1))
         run_until(conn, clock, Ramp().length, 1.0)
@@ -317,7 +338,7 @@ def test_a_thousand_sleepers_are_silent_until_the_reset_and_then_start_on_a_ramp
 
 
 def test_a_second_limit_during_the_ramp_ends_it_and_the_next_reset_begins_another(
-    database: Database, conn: Conn, clock: VirtualClock, statements: Statements, company: str, tmp_path: Path
+    database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
     provider = Provider()
     with running(scheduler := instant.scheduler(database, tmp_path, provider, clock=clock)):
@@ -336,8 +357,7 @@ def test_a_second_limit_during_the_ramp_ends_it_and_the_next_reset_begins_anothe
         assert len(starts_since(conn, first)) == at_the_limit
         waiting = 120 - before
         assert count(conn, f"state = 'deferred' AND wait_gate = 'provider' AND due_at = '{second}'") == waiting
-        with statements.none():
-            clock.advance(second - clock.now() - timedelta(minutes=1))
+        silence(statements, clock, second)
         clock.advance(second - clock.now() + timedelta(milliseconds=1))
         run_until(conn, clock, 60, 1.0)
         starts = starts_since(conn, second)
@@ -349,7 +369,7 @@ def test_a_second_limit_during_the_ramp_ends_it_and_the_next_reset_begins_anothe
 
 
 def test_clearing_a_limit_ramps_too(
-    database: Database, conn: Conn, clock: VirtualClock, statements: Statements, company: str, tmp_path: Path
+    database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
     conn.execute("SELECT wakeful.set_setting('ramp_starts', '3'), wakeful.set_setting('ramp_doubles', '5')")
     with running(scheduler := instant.scheduler(database, tmp_path, Provider(), clock=clock)):
@@ -372,12 +392,13 @@ first = not seen.exists()
 with seen.open("a") as file:
     print(given["wake"]["effect_root"], given["attempt"], given["wake"]["payload"]["task"], file=file)
 if first:
-    pathlib.Path(os.environ["WAKEFUL_RESULT"]).write_text(json.dumps({"class": "provider_limited", "until": sys.argv[2]}))
+    result = {"class": "provider_limited", "until": sys.argv[2]}
+    pathlib.Path(os.environ["WAKEFUL_RESULT"]).write_text(json.dumps(result))
 """
 
 
 def test_a_real_child_meets_its_limit_sleeps_and_goes_on(
-    database: Database, conn: Conn, clock: VirtualClock, company: str, tmp_path: Path
+    database: Database, conn: Conn, clock: WatchedClock, company: str, tmp_path: Path
 ) -> None:
     seen, until = tmp_path / "seen", now(conn) + HOURS
     command = [sys.executable, "-I", "-S", "-c", CHILD, str(seen), until.isoformat()]
