@@ -323,6 +323,7 @@ def test_a_thousand_sleepers_are_silent_until_the_reset_and_then_start_on_a_ramp
     scheduler = instant.scheduler(database, tmp_path, Provider(), clock=clock)
     with running(scheduler):
         until = parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 1000)
+        clock.settle()
         passes = scheduler.driver.passes
         silence(statements, clock, until)
         assert scheduler.driver.passes == passes
