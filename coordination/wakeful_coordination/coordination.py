@@ -36,12 +36,12 @@ from wakeful_coordination.watcher import Watcher
 class Coordination:
     """One process's view of a root: build it with :meth:`open`, use it from any thread, close it."""
 
-    def __init__(self, root: Root, *, keep: int) -> None:
+    def __init__(self, root: Root, *, keep: int, exit_grace: float) -> None:
         self.root = root
         self._session = Session(root)
         self._numbering = threading.Lock()
         self._last = 0
-        self.leases = Leases(root, lambda instance: self.authority.resolve(instance), keep=keep)
+        self.leases = Leases(root, lambda one: self.authority.resolve(one), keep=keep, exit_grace=exit_grace)
         self.generations = Generations(root, self.leases)
         self.outbox = Outbox(root, self.leases)
         self.quarantine = Quarantine(root, self.leases, self.outbox)
@@ -60,6 +60,7 @@ class Coordination:
         create: bool = True,
         dead_sessions: Sequence[str] = (),
         keep: int = 512,
+        exit_grace: float = 1.0,
         files: Filesystem | None = None,
         machine: Machine | None = None,
         mountinfo: str | None = None,
@@ -68,8 +69,9 @@ class Coordination:
     ) -> Coordination:
         """Open a root (a directory, made with mode 0700 if ``create``), and recover it if the host has rebooted.
 
-        ``dead_sessions`` are sessions an operator declares dead; ``keep`` bounds the lease files kept open.
-        The rest is injected in tests. Raises NotFound, UnsafePath, InDoubt (no local disk), UnknownVersion,
+        ``dead_sessions`` are sessions an operator declares dead; ``keep`` bounds the lease files kept open;
+        ``exit_grace`` is how long, in seconds, an owner that has lost its lease may take to finish dying. The
+        rest is injected in tests. Raises NotFound, UnsafePath, InDoubt (no local disk), UnknownVersion,
         StorageFailed.
         """
         if files is None:
@@ -87,7 +89,7 @@ class Coordination:
         )
         root.declared_dead = frozenset(dead_sessions)
         try:
-            opened = cls(root, keep=keep)
+            opened = cls(root, keep=keep, exit_grace=exit_grace)
             opened.recovery.after_boot()
         except BaseException:
             root.close()

@@ -22,10 +22,11 @@ from wakeful_coordination.errors import InDoubt, LeaseBusy, LeaseMisused, LeaseO
 from wakeful_coordination.lease_file import Lease, LeaseFiles
 from wakeful_coordination.machine import lock_owners
 from wakeful_coordination.root import Root
-from wakeful_coordination.session import Dead
+from wakeful_coordination.session import Alive, Dead
 from wakeful_coordination.waiter import Waiter
 
 _TRIES = 5
+_EXIT_POLL = 0.001
 #: A chain of unfinished transactions longer than this is no accident.
 _RESOLUTIONS = 16
 
@@ -62,12 +63,14 @@ class Custody:
 class Leases:
     """The leases of a root. ``keep`` bounds the lease files kept open (each one descriptor).
 
-    ``resolve`` brings the unfinished transaction of an instance to its end.
+    ``resolve`` brings the unfinished transaction of an instance to its end. ``exit_grace`` is how many seconds
+    an owner that has lost its lease may take to finish dying before it counts as alive.
     """
 
-    def __init__(self, root: Root, resolve: Callable[[str], None], *, keep: int = 512) -> None:
+    def __init__(self, root: Root, resolve: Callable[[str], None], *, keep: int = 512, exit_grace: float = 1.0) -> None:
         self._root = root
         self._resolve = resolve
+        self._exit_grace = exit_grace
         self._files = LeaseFiles(root, keep)
         self._open = self._files.open
         self._held: dict[int, list[str]] = {}
@@ -270,6 +273,11 @@ class Leases:
         The resolver itself keeps it: it is the one who was asked.
         """
         found = claim.claimant(self._root, lease.fd)
+        until = time.monotonic() + self._exit_grace
+        while isinstance(found, Alive) and time.monotonic() < until:
+            # A dying process may lose its lease an instant before its session: the kernel closes one file at a time.
+            time.sleep(_EXIT_POLL)
+            found = claim.claimant(self._root, lease.fd)
         if found is None or isinstance(found, Dead):
             if resolving:
                 return

@@ -28,5 +28,6 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def coord(path: str) -> Iterator[Coordination]:
-    with Coordination.open(path) as opened:
+    # Tests wait for the deaths they cause, so nobody is still dying when a lease is asked for.
+    with Coordination.open(path, exit_grace=0.02) as opened:
         yield opened

@@ -12,16 +12,18 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from wakeful_coordination import Coordination, Mutation
+from wakeful_coordination import Coordination, Mutation, claim
 from wakeful_coordination.errors import InDoubt, LeaseBusy, LeaseMisused, LeaseOrder, NotFound
 from wakeful_coordination.filesystem import Filesystem
 from wakeful_coordination.layout import instance_path
 from wakeful_coordination.posix import PosixFilesystem
-from wakeful_coordination.session import Alive, Dead, liveness
+from wakeful_coordination.root import Root
+from wakeful_coordination.session import Alive, Dead, Liveness, liveness
 from wakeful_coordination.testing.children import Child, until
 from wakeful_coordination.waiter import Waiter
 
@@ -196,6 +198,28 @@ def test_invariant_02_an_unfinished_transaction_of_a_live_session_is_not_overtak
         with coord.lease("a"):
             assert coord.state(generation) == "new"
     assert coord.authority.receipt(txid) is not None
+
+
+def test_invariant_02_an_owner_that_is_still_dying_is_waited_for(coord: Coordination, path: str) -> None:
+    generation = coord.generations.open("a")
+    with Child(UNFINISHED, path, "unlock") as child, Coordination.open(path, exit_grace=30) as patient:
+        child.hear()
+        asked = threading.Event()
+        claimant = claim.claimant
+
+        def asking(root: Root, fd: int) -> Liveness | None:
+            found = claimant(root, fd)
+            asked.set()
+            return found
+
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(claim, "claimant", asking)
+            taken = pool.submit(lambda: patient.lease("a").__enter__().__exit__(None, None, None))
+            # It lives at the first look, and is dead at a later one.
+            assert asked.wait(30)
+            child.kill()
+            taken.result(30)
+        assert patient.state(generation) == "new"
 
 
 def test_invariant_02_resolving_a_dead_sessions_transaction_overtakes_no_live_one_beside_it(

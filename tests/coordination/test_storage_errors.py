@@ -180,7 +180,7 @@ def test_a_disk_that_fills_at_any_call_is_told_and_nothing_is_acknowledged_or_lo
 
 def test_what_a_full_disk_interrupted_is_finished_by_others_when_its_owner_has_left(path: str) -> None:
     files = Failing()
-    with Coordination.open(path, files=files) as coord, Coordination.open(path) as other:
+    with Coordination.open(path, files=files) as coord, Coordination.open(path, exit_grace=0) as other:
         generation = coord.generations.open("a")
         files.arm("rename", 2, errno.ENOSPC, lasting=True)
         change = coord.transaction(generation, "comment", {}, mutations=[Mutation("a", "state.json", "x")])
