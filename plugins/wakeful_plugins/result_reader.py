@@ -124,8 +124,6 @@ class _Findings:
         found: dict[str, Any] = dict(self._said)
         if found.get("class") != "provider_limited":
             found.pop("until", None)
-        elif "until" not in found:
-            found["class"] = "failed"  # nobody could sleep until then
         usage = [line for _, account in self._rules if account for line in account.usage(whole, to_the_end)]
         if usage:
             found["usage"] = usage if len(usage) <= MODELS else [{"provenance": "unknown"}]

@@ -132,7 +132,10 @@ def _from_reader(said: Mapping[str, Any], *, by_itself: bool) -> dict[str, Any]:
         raise BadResult(f"not JSON ({error})") from error
     if len(written) > LIMIT:
         raise BadResult(f"more than {LIMIT} bytes (64 KiB)")
-    result = _accepted(json.loads(written))
+    found = json.loads(written)
+    if isinstance(found, dict) and found.get("class") == EndClass.PROVIDER_LIMITED and "until" not in found:
+        found["class"] = EndClass.FAILED.value  # nothing could sleep until then
+    result = _accepted(found)
     if not by_itself:
         for line in result.get("usage") or []:
             if line.get("money") is not None:

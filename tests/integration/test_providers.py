@@ -377,6 +377,7 @@ def test_clearing_a_limit_ramps_too(
         parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 150)
         conn.execute("SELECT wakeful.clear_account('acme', %s)", (ACCOUNT,))
         cleared = account(conn, "ramp_from")[0]
+        wait_until(lambda: count(conn, "wait_gate = 'provider' AND state = 'deferred'") == 0, what="the signal's walk")
         run_until(conn, clock, 30, 0.5)
         starts = starts_since(conn, cleared)
         assert len(starts) == 150
