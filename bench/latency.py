@@ -40,7 +40,7 @@ class Side:
 
     def late(self, after: float) -> float:
         """Return the milliseconds by which one wake, requested ``after`` seconds ahead, was late."""
-        due = self.here.run("request_later", agent="agent4", after=after)[0][1].timestamp()
+        due: float = self.here.run("request_later", agent="agent4", after=after)[0][1].timestamp()
         return (stage.admitted(self.ear, self.backend) + self.offset - due) * 1000
 
     def _issue(self) -> str:
