@@ -49,7 +49,7 @@ class Claims:
         ended: runs that ended here.
         full: the pass looked at as many as it was allowed; there may be more.
         left: somebody else held rows that could have been claimed; they are to be looked at again in a moment.
-        halted: a setting forbids claims; nothing was done.
+        halted: a setting forbids claims, or this host was declared dead; nothing was done.
     """
 
     started: tuple[RunKey, ...] = ()
@@ -77,7 +77,7 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
             ids, left = _lock(conn, company, who, look, gate)
         if not ids:
             return Claims(left=left)
-        if store.run(conn, "settings.halted").fetchall()[0].halted:
+        if store.run(conn, "settings.halted", {"host": who.host}).fetchall()[0].halted:
             return Claims(halted=True)
         key = {"company": company, "ids": ids}
         with conn.pipeline():

@@ -114,7 +114,7 @@ class Dispatcher(threading.Thread):
             self._clock,
             self._time,
             slots=slots,
-            may_claim=lambda: self._inbox.admitting and not self._inbox.closing,
+            may_claim=lambda: self._inbox.claiming,
             ended=ended,
             crash=crash,
         )
@@ -257,10 +257,10 @@ class Dispatcher(threading.Thread):
     def _look_at_everything(self) -> None:
         with self._session.autocommit() as conn:
             self._time.observe(store.run(conn, "settings.now").fetchall()[0].now)
-            values = {row.name: row.value for row in store.run(conn, "settings.all").fetchall()}
-        self._settings(values)
+            self._settings({row.name: row.value for row in store.run(conn, "settings.all").fetchall()})
         self._reaper.renew()
         self._starts.want_everything()
+        self._inbox.buried = self._reaper.bury()
         self._reaper.look()
         self._reaper.expire(owner=self._inbox.owner)
 

@@ -45,6 +45,7 @@ class Inbox:
         listening: whether signals ever arrived; before that, nothing is looked at.
         owner: whether this process holds the owners' lock.
         admitting: whether settings allow claims.
+        buried: whether somebody declared this host dead; it claims nothing until a scheduler registers it again.
         closing: whether claims are over for good.
         stopping: whether the dispatcher is to end.
     """
@@ -53,6 +54,7 @@ class Inbox:
         self.condition = threading.Condition()
         self.listening = self.owner = self.closing = self.stopping = False
         self.admitting = True
+        self.buried = False
         self._identity = identity
         self._news = News()
 
@@ -83,6 +85,11 @@ class Inbox:
             self._news.everything = self._news.everything or (admitting and not self.admitting)
             self.admitting = admitting
             self.condition.notify_all()
+
+    @property
+    def claiming(self) -> bool:
+        """Whether runs may be claimed."""
+        return self.admitting and not self.buried and not self.closing
 
     def close(self) -> None:
         """Claim nothing more, whatever the settings say."""

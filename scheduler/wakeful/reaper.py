@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection
 
-from wakeful import store
+from wakeful import host_loss, store
 from wakeful.clock import Clock
 from wakeful.connections import Session
 from wakeful.executions import Ended, RunKey
@@ -182,6 +182,17 @@ class Reaper:
                 log.warning("run %s was overtaken; its processes are stopped", key.cookie)
                 ask_to_stop(self._watch, key, OVERTAKEN_GRACE)
 
+    def bury(self) -> bool:
+        """Settle what hosts held that were declared dead; return whether this host is one of them."""
+        with self._session.autocommit() as conn:
+            dead = host_loss.is_dead(conn, self._identity.host)
+            host_loss.settle(conn)
+        if dead:
+            log.warning(
+                "host %s was declared dead: it claims nothing until a scheduler starts here", self._identity.host
+            )
+        return dead
+
     # ── stops ───────────────────────────────────────────────────────────────────────────────────────────
 
     def stop_runs(self) -> None:
@@ -214,6 +225,7 @@ class Reaper:
         here = {"data": self._identity.data_id, "margin": margin}
         with self._session.autocommit() as conn:
             if owner:
+                host_loss.settle(conn)  # a claim that was committed beside somebody's word
                 for row in store.run(conn, "recovery.expired_elsewhere", here).fetchall():
                     key = RunKey(row.company, row.run, row.generation)
                     reason = f"host {row.host} has not renewed it since {row.renew_by:%Y-%m-%d %H:%M:%S %Z}"

@@ -52,6 +52,17 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """Who resolves the recovery actions of runs whose end is recorded, and how."""
+
+    resolver: str
+    outcome: str
+
+
+EVIDENCE = Word("system:evidence", "proven dead")
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What the funnel did: which keys ended, went back, were refused; directories that retention freed."""
 
@@ -62,13 +73,20 @@ class Settled:
 
 
 def record(
-    conn: Connection[Any], company: str, endings: Sequence[Ending], deaths: Sequence[Death] = (), *, crash: Crash
+    conn: Connection[Any],
+    company: str,
+    endings: Sequence[Ending],
+    deaths: Sequence[Death] = (),
+    *,
+    word: Word = EVIDENCE,
+    crash: Crash,
 ) -> Settled:
     """Write the ends of several runs of one company in one transaction.
 
     Arguments:
         conn: an autocommit work connection at READ COMMITTED, outside a transaction.
         endings, deaths: at most one of both per key.
+        word: what resolves the recovery actions of these runs.
         crash: called at ``CrashPoint.TERMINAL_BEFORE_COMMIT`` and ``TERMINAL_AFTER_COMMIT``.
     """
     keys = [e.key for e in endings] + [d.key for d in deaths]
@@ -86,7 +104,7 @@ def record(
             columns["metered"] = [not d.executed for d in dying]
             store.run(conn, "terminals.requeue", {"company": company, **columns})
             store.run(conn, "terminals.announce", {"company": company})
-        solved = {"company": company, "runs": sorted(rows), "resolver": "system:evidence", "outcome": "proven dead"}
+        solved = {"company": company, "runs": sorted(rows), "resolver": word.resolver, "outcome": word.outcome}
         store.run(conn, "recovery.resolve_recovery", solved)
         for late in (e for e in endings if e.key not in held):
             report = json.dumps(_kept(late))

@@ -76,7 +76,14 @@ SELECT company, id, issue, %(reason)s FROM doubted
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- name: on_dead_hosts
+-- Claimed runs of hosts that somebody declared dead, whether they are in doubt or not.
+SELECT r.company, r.id AS run, r.generation, r.host, h.dead_by
+FROM wakeful.host h JOIN wakeful.run r ON r.host = h.id AND r.state IN ('starting', 'running', 'stopping')
+WHERE h.dead_at IS NOT NULL ORDER BY r.company, r.host, r.id LIMIT 100
+
 -- name: resolve_recovery
--- The proof came after all: the open action of a run that ended or was requeued is resolved.
+-- The proof came after all: the open action of a run that ended or was requeued is resolved, and its gate opens.
 UPDATE wakeful.recovery_action a SET state = 'resolved', resolved_at = wakeful.now(), resolved_by = %(resolver)s, outcome = %(outcome)s
 WHERE a.company = %(company)s AND a.run = ANY (%(runs)s) AND a.state = 'open'
+RETURNING wakeful.notify_gate(a.company, 'recovery', a.id::text)

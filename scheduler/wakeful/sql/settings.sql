@@ -14,6 +14,7 @@ SELECT s.name, s.value FROM wakeful.setting s ORDER BY s.name
 SELECT wakeful.now() AS now
 
 -- name: halted
--- Whether a stored setting forbids claims at this moment.
+-- Whether a stored setting forbids claims at this moment, or somebody's word that this host is dead.
 SELECT wakeful.setting_value('scheduler_enabled', 'true') <> 'true'
-       OR wakeful.setting_value('draining', 'false') = 'true' AS halted
+       OR wakeful.setting_value('draining', 'false') = 'true'
+       OR EXISTS (SELECT FROM wakeful.host h WHERE h.id = %(host)s AND h.dead_at IS NOT NULL) AS halted

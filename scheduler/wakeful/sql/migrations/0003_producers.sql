@@ -234,6 +234,15 @@ BEGIN
            AND coalesce(fresh.max_concurrent_runs, 2147483647) > coalesce(held.max_concurrent_runs, 2147483647) THEN
             PERFORM wakeful.notify_gate(fresh.company, 'concurrency', 'agent:' || fresh.id);
         END IF;
+        IF (fresh.provider, fresh.account) IS DISTINCT FROM (held.provider, held.account) THEN
+            PERFORM wakeful.notify_gate(fresh.company, 'agent', fresh.id);
+        END IF;
+        IF fresh.host IS DISTINCT FROM held.host THEN
+            -- What was queued for the old host goes where the agent goes.
+            UPDATE wakeful.run u SET host = fresh.host, host_fixed = fresh.host IS NOT NULL
+            WHERE u.company = fresh.company AND u.agent = fresh.id AND u.state = 'queued' AND u.host IS DISTINCT FROM fresh.host;
+            PERFORM wakeful.notify('dispatch', fresh.company, NULL, NULL);
+        END IF;
         IF fresh.estimate IS DISTINCT FROM held.estimate AND coalesce(fresh.estimate, 0) < coalesce(held.estimate, 0) THEN
             PERFORM wakeful.notify_gate(fresh.company, 'budget', b.id) FROM wakeful.budget b
             WHERE b.company = fresh.company;
