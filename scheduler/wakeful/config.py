@@ -21,6 +21,7 @@ from wakeful.errors import ConfigError
 
 FILE = "wakeful.toml"
 DEFAULT = "default"
+ROOM = 1 << 20  # bytes that a file of settings may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +157,26 @@ def _file(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) ->
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = _plain(path)
+        return tomllib.loads(text.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check the path and its rights") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="correct that line") from None
     except ValueError:
         raise ConfigError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from None
+
+
+def _plain(path: Path) -> bytes:
+    # A FIFO would never open, and /dev/zero never end.
+    kind = path.stat().st_mode
+    if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
+        raise ConfigError(f"{path} is no plain file", hint="name a file with lines such as: slots = 4")
+    with path.open("rb") as file:
+        text = file.read(ROOM + 1)
+    if len(text) > ROOM:
+        raise ConfigError(f"{path} has more than {ROOM >> 20} MiB", hint="settings need a few lines; check the path")
+    return text
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], origin: str) -> None:

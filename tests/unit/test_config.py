@@ -155,6 +155,22 @@ def test_file_that_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_file_that_never_opens_or_never_ends_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wakeful.toml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="no plain file"):
+        load(tmp_path)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="no plain file"):
+        load(tmp_path)
+    path.unlink()
+    path.touch()
+    os.truncate(path, config.ROOM + 1)
+    with pytest.raises(ConfigError, match="more than 1 MiB"):
+        load(tmp_path)
+
+
 def test_unknown_flag_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"did you mean slots\?"):
         load(tmp_path, {"slot": 1})
