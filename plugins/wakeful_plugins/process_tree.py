@@ -32,7 +32,8 @@ class ProcessTree:
         contained: whether this process is a subreaper. If not, only the main process and its process group
             are known, and what leaves the group is never seen.
 
-    ``status`` is the main process's wait status once it has ended, ``outlived`` who had to be ended after it.
+    ``status`` is the main process's wait status once it has ended, ``outlived`` who had to be ended after it,
+    ``ended`` who was told to end at all.
     Where the command has a pid namespace, ``main`` is that namespace's first process, which only KILL ends, and
     the command's own status is read from the descriptor ``told``.
     """
@@ -43,6 +44,7 @@ class ProcessTree:
         self.told = -1
         self.status: int | None = None
         self.outlived: set[tuple[int, int]] = set()
+        self.ended: set[tuple[int, int]] = set()
         self._asked: set[tuple[int, int]] = set()
 
     def reap(self) -> bool:
@@ -80,6 +82,7 @@ class ProcessTree:
             self._signal_group(signal.SIGKILL if kill else signal.SIGTERM)
         for stat in self._living():
             one = (stat.pid, stat.ticks)
+            self.ended.add(one)
             if self.status is not None and stat.pid != self.main:
                 self.outlived.add(one)
             if kill:

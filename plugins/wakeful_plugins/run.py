@@ -160,6 +160,7 @@ class Run:
             "signal": -code if code < 0 and not self.error else None, "ended_by": self.ended_by, "error": self.error,
             "grade": "contained" if self.tree.contained else "waited", "started_at": utc(self.started_at),
             "ended_at": utc(self.ended_at), "survivors_killed": len(self.tree.outlived),
+            "processes_ended": len(self.tree.ended),
             "truncated": [output.name for output in self.outputs if output.cut],
         }  # fmt: skip
         pause = 0.1

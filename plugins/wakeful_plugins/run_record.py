@@ -100,6 +100,7 @@ def _report(record: dict[str, Any], files: RunFiles, key: RunKey, path: Path) ->
         stderr=_output(files, path, "stderr", record["truncated"]),
         result=_result(files),
         survivors_killed=record["survivors_killed"],
+        processes_ended=record.get("processes_ended", 0),
         error=record["error"],
     )
 

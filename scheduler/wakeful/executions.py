@@ -109,7 +109,8 @@ class ExitReport:
     ``ended_by`` is None when the command ended by itself, else what the runner did to it
     (timed_out, silent, stopped, killed). ``result`` holds the bytes of result.json as found (at most
     64 KiB + 1), or None. Exactly one of ``exit_code`` and ``signal`` is set unless the command could
-    not be executed at all (then both are None and ``error`` says why).
+    not be executed at all (then both are None and ``error`` says why). ``survivors_killed`` counts the processes that
+    outlived the main one and were ended, ``processes_ended`` all that were told to end.
     """
 
     key: RunKey
@@ -124,6 +125,7 @@ class ExitReport:
     result: bytes | None = None
     survivors_killed: int = 0
     error: str | None = None
+    processes_ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

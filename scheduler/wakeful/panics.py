@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +38,40 @@ def live_runs(conn: Connection[Any], company: str | None) -> LiveRuns:
     )
 
 
-def ended_by_panic(conn: Connection[Any], company: str | None) -> dict[str, int]:
-    """Count the runs that the present panic ended, by the evidence of their end."""
-    rows = store.run(conn, "panics.ended_by_panic", {"company": company}, prepare=False)
-    return {row.evidence or "unproven": row.runs for row in rows}
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What became of the process trees that a panic was to end.
+
+    Arguments:
+        trees: the runs that it asked to stop, and those that live on unasked.
+        processes: processes that were ended with them, as far as they are counted.
+        survivors: trees that are not proven gone, those in doubt left out.
+        uncertain: trees of which nobody can say whether they live.
+        ended: trees that are gone, by what proves it.
+        unanswered: hosts whose scheduler does not answer for its survivors.
+    """
+
+    trees: int
+    processes: int
+    survivors: int
+    uncertain: int
+    ended: Mapping[str, int]
+    unanswered: tuple[str, ...]
+
+
+def prove(conn: Connection[Any], company: str | None) -> Proof:
+    """Report on the present panic of one company, or of all; the rows say it, each by its evidence."""
+    live = live_runs(conn, company)
+    rows = store.run(conn, "panics.ended_by_panic", {"company": company}, prepare=False).fetchall()
+    ended = {row.evidence or "unproven": row.runs for row in rows}
+    return Proof(
+        trees=live.total + sum(ended.values()),
+        processes=sum(row.processes for row in rows),
+        survivors=live.total - live.uncertain,
+        uncertain=live.uncertain,
+        ended=ended,
+        unanswered=live.unanswered,
+    )
 
 
 def panicked(conn: Connection[Any]) -> list[tuple[str, str]]:

@@ -104,7 +104,7 @@ def of_run(row: Any) -> tuple[Standing, str, datetime]:
 
 def _waits_for_host(row: Any) -> str:
     if row.host is not None and row.host_dead_at is not None:
-        return f"it is bound to host {row.host}, which was declared dead: start a scheduler there, or free agent {row.agent}"
+        return f"it is bound to host {row.host}, which was declared dead: start one there, or free agent {row.agent}"
     if row.host is not None and not row.host_known:
         return f"it is bound to host {row.host}, where no scheduler has ever run"
     if row.host is not None:

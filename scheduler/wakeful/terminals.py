@@ -164,6 +164,7 @@ def _row(ending: Ending) -> dict[str, Any]:
         "results": None if conclusion.result is None else json.dumps(conclusion.result),
         "directories": ending.directory,
         "metered": _is_metered(ending),
+        "processes": report.processes_ended if report else ending.survivors,
         "survivors": report.survivors_killed if report else ending.survivors,
     }
     for name in ("stdout", "stderr"):

@@ -345,7 +345,10 @@ def test_panic_of_the_instance_and_its_end(cli: CommandLine, company: str, conn:
     lifted = cli("resume", "--json").json
     assert (lifted["lifted"], lifted["resumed"], lifted["left"]) == (True, [company, "bolt"], ["corp"])
     assert one(conn, "SELECT value FROM wakeful.setting WHERE name = 'panic'") is False
-    assert "corp is paused or archived as well, and stays stopped: wakeful resume corp" in cli("resume").out
+    assert one(conn, "SELECT count(*) FROM wakeful.company WHERE panic_at IS NOT NULL") == 0
+    assert one(conn, "SELECT state FROM wakeful.company WHERE company = 'corp'") == "paused"
+    cli("panic", "corp", "--wait", "0s")
+    assert "corp is paused or archived as well, and stays so: wakeful resume corp" in cli("resume").out
     assert cli("resume", "corp").code == 0
     assert cli("resume").out == "nothing is in panic\n"
 

@@ -22,6 +22,7 @@ REFUSED: list[tuple[Callable[[], Statement], type[Exception], str]] = [
     (lambda: wakeful.pause_company("nowhere"), NotFound, "company 'nowhere'"),
     (lambda: wakeful.resume_company("nowhere"), NotFound, "company 'nowhere'"),
     (lambda: wakeful.panic_company("nowhere"), NotFound, "company 'nowhere'"),
+    (lambda: wakeful.lift_panic("nowhere"), NotFound, "company 'nowhere'"),
     (lambda: wakeful.pause_project("acme", "x"), NotFound, "project 'x'"),
     (lambda: wakeful.resume_project("acme", "x"), NotFound, "project 'x'"),
     (lambda: wakeful.pause_agent("acme", "x"), NotFound, "agent 'x'"),

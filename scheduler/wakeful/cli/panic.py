@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,15 @@ _BEAT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a panic did: runs that ended, by what proves it; and what still lives, by host."""
+    """What a panic did: trees that are gone, by what proves it, with their processes; and what still lives, by host."""
 
     company: str | None
     companies: int
-    ended: dict[str, int]
+    trees: int
+    processes: int
+    ended: Mapping[str, int]
     live: int
+    survivors: int
     uncertain: int
     unanswered: tuple[str, ...]
     waited: timedelta
@@ -64,7 +68,7 @@ def panic(invocation: Invocation, one: str | None, reason: str | None, wait: tim
             if live.running:  # claimed while the panic was being committed
                 _stop(session, invocation, whose, reason)
             live = _live(session, whose)
-        outcome = _outcome(session, whose, live, timedelta(seconds=time.monotonic() - begun))
+        outcome = _outcome(session, whose, timedelta(seconds=time.monotonic() - begun))
     _report(invocation, outcome)
     return 1 if outcome.live else 0
 
@@ -100,13 +104,24 @@ def _live(session: Session, company: str | None) -> LiveRuns:
         return panics.live_runs(conn, company)
 
 
-def _outcome(session: Session, company: str | None, live: LiveRuns, waited: timedelta) -> Outcome:
+def _outcome(session: Session, company: str | None, waited: timedelta) -> Outcome:
     from wakeful import panics
 
     with session.autocommit() as conn:
-        ended = panics.ended_by_panic(conn, company)
+        proof = panics.prove(conn, company)
         companies = 1 if company is not None else len(_companies(conn))
-    return Outcome(company, companies, ended, live.total, live.uncertain, live.unanswered, waited)
+    return Outcome(
+        company=company,
+        companies=companies,
+        trees=proof.trees,
+        processes=proof.processes,
+        ended=proof.ended,
+        live=proof.survivors + proof.uncertain,
+        survivors=proof.survivors,
+        uncertain=proof.uncertain,
+        unanswered=proof.unanswered,
+        waited=waited,
+    )
 
 
 def _report(invocation: Invocation, outcome: Outcome) -> None:
@@ -115,7 +130,13 @@ def _report(invocation: Invocation, outcome: Outcome) -> None:
         return
     whose = outcome.company or f"the whole instance ({outcome.companies})"
     ended = ", ".join(f"{count} {evidence}" for evidence, count in outcome.ended.items()) or "none"
-    click.echo(rendering.printable(f"panic: {whose}: nothing is admitted until `wakeful resume`; runs ended: {ended}"))
+    click.echo(rendering.printable(f"panic: {whose}: nothing is admitted until `wakeful resume`"))
+    click.echo(
+        rendering.printable(
+            f"trees: {outcome.trees}, gone: {ended}; processes ended: {outcome.processes};"
+            f" survivors: {outcome.survivors}; uncertain: {outcome.uncertain}"
+        )
+    )
     if outcome.live:
         click.echo(
             f"{outcome.live} still live after {rendering.length(outcome.waited)}, {outcome.uncertain} of them uncertain"

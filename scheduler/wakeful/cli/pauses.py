@@ -42,7 +42,7 @@ def resume(invocation: Invocation, what: tuple[str, ...]) -> None:
     """Lift a panic, or resume a company, a project or an agent. What waited for it is looked at at once.
 
     Alone: lifts the panic of the instance and of every company; a company that a person had paused before stays
-    stopped until it is named. With a company: lifts its panic and its pause.
+    paused until it is named. With a company: lifts its panic and its pause.
     """
     from wakeful import producers
 
@@ -67,7 +67,7 @@ def resume(invocation: Invocation, what: tuple[str, ...]) -> None:
 
 
 def _lift(invocation: Invocation) -> None:
-    """Lift the panic of the instance, and of each company that nobody had paused as well."""
+    """Lift the panic of the instance and of every company; a person's pause stays."""
     from wakeful import panics, producers
 
     actor = invocation.config.actor
@@ -76,19 +76,16 @@ def _lift(invocation: Invocation) -> None:
     with invocation.connection() as conn:
         lifted = producers.run(conn, producers.set_setting("panic", False, actor=actor)).outcome == "merged"
         for company, state in panics.panicked(conn):
-            if state == "active":
-                producers.run(conn, producers.resume_company(company, actor=actor))
-                resumed.append(company)
-            else:
-                left.append(company)
+            producers.run(conn, producers.lift_panic(company, actor=actor))
+            (resumed if state == "active" else left).append(company)
     if invocation.json:
         rendering.emit_json({"panic": False, "lifted": lifted, "resumed": resumed, "left": left})
         return
-    if lifted or resumed:
+    if lifted or resumed or left:
         click.echo(rendering.printable("panic lifted" + (f": {', '.join(resumed)}" if resumed else "")))
-    elif not left:
+    else:
         click.echo("nothing is in panic")
     for company in left:
         click.echo(
-            rendering.printable(f"{company} is paused or archived as well, and stays stopped: wakeful resume {company}")
+            rendering.printable(f"{company} is paused or archived as well, and stays so: wakeful resume {company}")
         )

@@ -36,6 +36,11 @@ def panic_company(company: str, *, reason: str | None = None, actor: str | None 
     return call("panic_company", check.identifier("company", company), check.text("reason", reason), check.actor(actor))
 
 
+def lift_panic(company: str, *, actor: str | None = None) -> Statement:
+    """Lift a company's panic; a pause by a person stays."""
+    return call("lift_panic", check.identifier("company", company), check.actor(actor))
+
+
 def add_project(company: str, project: str, *, name: str | None = None, actor: str | None = None) -> Statement:
     """Add a project. Existing: it stays as it is."""
     return call(

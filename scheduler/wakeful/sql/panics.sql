@@ -9,8 +9,8 @@ WHERE (%(company)s::text IS NULL OR r.company = %(company)s) AND r.state IN ('st
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 
 -- name: ended_by_panic
--- The runs that were stopped by the present panic and have ended, by what proves it.
-SELECT r.evidence, count(*)::integer AS runs
+-- The runs that were stopped by the present panic and have ended, by what proves it, with the processes that were ended.
+SELECT r.evidence, count(*)::integer AS runs, coalesce(sum(r.processes), 0)::integer AS processes
 FROM wakeful.company c
 JOIN wakeful.run r ON r.company = c.company AND r.ended_at >= c.panic_at AND r.stop_at >= c.panic_at
 WHERE (%(company)s::text IS NULL OR c.company = %(company)s) AND c.panic_at IS NOT NULL

@@ -14,7 +14,7 @@ ORDER BY i.id FOR NO KEY UPDATE
 UPDATE wakeful.run r
 SET state = u.state, ended_at = wakeful.now(), started_at = coalesce(r.started_at, u.started_at), exit_code = u.exit_code,
     exit_signal = u.exit_signal, end_class = u.end_class, evidence = u.evidence, reason = u.reason, message = u.message,
-    error = u.error, result = u.result, directory = u.directory, survivors = u.survivors, renew_by = NULL,
+    error = u.error, result = u.result, directory = u.directory, survivors = u.survivors, processes = u.processes, renew_by = NULL,
     wait_gate = NULL, wait_key = NULL, wait_reason = NULL, wait_message = NULL, wait_since = NULL, opens_on = NULL,
     reopens_at = NULL, metered = r.metered + (u.metered AND r.state <> 'queued')::integer,
     stdout_bytes = u.stdout_bytes, stdout_sha256 = u.stdout_sha256, stdout_tail = u.stdout_tail,
@@ -24,12 +24,12 @@ SET state = u.state, ended_at = wakeful.now(), started_at = coalesce(r.started_a
 FROM unnest(%(runs)s::uuid[], %(states)s::text[], %(started_at)s::timestamptz[], %(exit_codes)s::integer[],
             %(exit_signals)s::integer[], %(end_classes)s::text[], %(evidences)s::text[], %(reasons)s::text[],
             %(messages)s::text[], %(errors)s::text[], %(results)s::jsonb[], %(directories)s::text[], %(metered)s::boolean[],
-            %(survivors)s::integer[],
+            %(survivors)s::integer[], %(processes)s::integer[],
             %(stdout_bytes)s::bigint[], %(stdout_sha256)s::text[], %(stdout_tail)s::text[], %(stdout_altered)s::boolean[],
             %(stdout_truncated)s::boolean[], %(stderr_bytes)s::bigint[], %(stderr_sha256)s::text[], %(stderr_tail)s::text[],
             %(stderr_altered)s::boolean[], %(stderr_truncated)s::boolean[])
      AS u (run, state, started_at, exit_code, exit_signal, end_class, evidence, reason, message, error, result, directory,
-           metered, survivors, stdout_bytes, stdout_sha256, stdout_tail, stdout_altered, stdout_truncated,
+           metered, survivors, processes, stdout_bytes, stdout_sha256, stdout_tail, stdout_altered, stdout_truncated,
            stderr_bytes, stderr_sha256, stderr_tail, stderr_altered, stderr_truncated)
 WHERE r.company = %(company)s AND r.id = u.run
 RETURNING r.id, r.session IS NOT NULL AS resumed

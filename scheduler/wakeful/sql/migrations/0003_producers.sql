@@ -113,6 +113,30 @@ BEGIN
     RETURN result;
 END $$;
 
+-- Lifts a company's panic; a pause by a person stays. (resume_company lifts both.)
+CREATE FUNCTION wakeful.lift_panic(company text, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.company;
+BEGIN
+    PERFORM wakeful.parse_actor(actor);
+    SELECT * INTO held FROM wakeful.company c WHERE c.company = lift_panic.company FOR NO KEY UPDATE;
+    IF held.company IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('company %L does not exist', lift_panic.company));
+    END IF;
+    result.outcome := CASE WHEN held.panic_at IS NULL THEN 'existing' ELSE 'merged' END;
+    result.state := held.state;
+    IF held.panic_at IS NOT NULL THEN
+        UPDATE wakeful.company c SET panic_at = NULL, panic_by = NULL WHERE c.company = lift_panic.company;
+        PERFORM wakeful.record_audit(held.company, actor, 'lift panic', 'company', jsonb_build_object('panic_at', held.panic_at), NULL);
+        -- A company that is paused as well stays closed, but its waiting wakes have to say so.
+        PERFORM wakeful.notify_gate(held.company, 'company', held.company);
+    END IF;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
 CREATE FUNCTION wakeful.add_project(company text, project text, name text DEFAULT NULL, actor text DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
