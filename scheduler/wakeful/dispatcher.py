@@ -28,7 +28,7 @@ from wakeful.executions import Executor, RunKey
 from wakeful.identity import Identity
 from wakeful.inbox import Inbox, News
 from wakeful.readers import ResultReader
-from wakeful.reaper import SLACK, Lease, Reaper, ask_to_stop
+from wakeful.reaper import SLACK, Lease, Reaper
 from wakeful.retries import Retries, Timer
 from wakeful.signals import Signal
 from wakeful.starts import Starts
@@ -172,7 +172,7 @@ class Dispatcher(threading.Thread):
                     continue
                 asked.add(key)
                 self._endings.stop_message(key, message)
-                ask_to_stop(self._watch, key, timedelta(seconds=max(0.0, deadline - time.monotonic()) / 2))
+                self._watch.stop(key, timedelta(seconds=max(0.0, deadline - time.monotonic()) / 2))
             with self.condition:
                 if not len(self._watch) and not len(self._starts):
                     return True

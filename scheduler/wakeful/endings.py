@@ -14,16 +14,18 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from wakeful import post_mortem, reaper, store, terminals, transcripts
+from wakeful import post_mortem, store, terminals, transcripts
 from wakeful.connections import Session
 from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
+from wakeful.doubt import declare_uncertain
 from wakeful.examiner import Examiner
 from wakeful.executions import Ended, NeverStarted, Pending, RunKey, Running, Status, Uncertain, Vanished
 from wakeful.readers import ResultReader
+from wakeful.retention import delete_freed
 from wakeful.retries import Retries
 from wakeful.terminals import Death, Ending
-from wakeful.watch import Watch
+from wakeful.watch import OVERTAKEN_GRACE, Watch
 
 log = logging.getLogger("wakeful.endings")
 
@@ -214,7 +216,7 @@ class Endings:
         elif isinstance(status, Running):
             # Its authority is gone, so nothing it does can count any more: the sooner it ends the better.
             self._watch.add(key, executor, started=True)
-            if not reaper.ask_to_stop(self._watch, key, reaper.OVERTAKEN_GRACE):
+            if not self._watch.stop(key, OVERTAKEN_GRACE):
                 self._retries.failed(("examine", key))
         elif not isinstance(status, Pending):
             batch.deaths.append(post_mortem.proof(row, status))
@@ -262,7 +264,7 @@ class Endings:
         for key in keys:
             self._forget(rows.get(key, key))
         self._freed()
-        reaper.delete_freed(self._host, settled.freed)
+        delete_freed(self._host, settled.freed)
         if settled.requeued:
             self._requeued(company)
         for ending in endings:
@@ -281,7 +283,7 @@ class Endings:
 
     def _declare_uncertain(self, key: RunKey, reason: str) -> None:
         with self._session.autocommit() as conn:
-            declared = reaper.declare_uncertain(conn, key, reason, overdue=None)
+            declared = declare_uncertain(conn, key, reason, overdue=None)
         executor = self._watch.name(key) if key in self._watch else None
         self._watch.drop(key)
         self._fruitless.pop(key, None)

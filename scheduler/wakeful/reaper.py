@@ -7,32 +7,26 @@ refused, a recovery action is opened, and nothing replaces it before proof or a 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-from psycopg import Connection
+from typing import Any
 
 from wakeful import host_loss, store
 from wakeful.clock import Clock
 from wakeful.connections import Session
+from wakeful.doubt import declare_uncertain
+from wakeful.endings import Endings
 from wakeful.executions import Ended, RunKey
 from wakeful.identity import Identity
 from wakeful.retries import Retries, Timer
+from wakeful.starts import Starts
 from wakeful.timers import Timers
-from wakeful.watch import Watch
-
-if TYPE_CHECKING:
-    from wakeful.endings import Endings
-    from wakeful.starts import Starts
+from wakeful.watch import OVERTAKEN_GRACE, Watch
 
 log = logging.getLogger("wakeful.reaper")
 
-OVERTAKEN_GRACE = timedelta(seconds=10)
 SLACK = 1.0  # seconds by which a look at others' claims comes after their expiry
 
 
@@ -180,7 +174,7 @@ class Reaper:
         for key in self._watch.all():
             if key not in current and key not in self._endings:
                 log.warning("run %s was overtaken; its processes are stopped", key.cookie)
-                ask_to_stop(self._watch, key, OVERTAKEN_GRACE)
+                self._watch.stop(key, OVERTAKEN_GRACE)
 
     def bury(self) -> bool:
         """Settle what hosts held that were declared dead; return whether this host is one of them."""
@@ -199,7 +193,7 @@ class Reaper:
         """Carry out the stop rows of what is watched here."""
         with self._session.autocommit() as conn:
             rows = store.run(conn, "recovery.stops", {"data": self._identity.data_id}).fetchall()
-        done = [ask_to_stop(self._watch, RunKey(row.company, row.run, row.generation), row.stop_grace) for row in rows]
+        done = [self._watch.stop(RunKey(row.company, row.run, row.generation), row.stop_grace) for row in rows]
         if all(done):
             self._retries.succeeded(("stops",))
         else:
@@ -240,40 +234,6 @@ class Reaper:
     @property
     def _seconds(self) -> float:
         return self._lease.length.total_seconds()
-
-
-def ask_to_stop(watch: Watch, key: RunKey, grace: timedelta) -> bool:
-    """Ask an execution under watch to stop; False if its executor could not take that."""
-    executor = watch.executor(key)
-    try:
-        if executor is not None:
-            executor.stop(key, grace)
-    except (Exception, SystemExit) as error:
-        log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
-        return False
-    return True
-
-
-def declare_uncertain(conn: Connection[Any], key: RunKey, reason: str, *, overdue: float | None) -> bool:
-    """Declare a run uncertain; False if it has ended, was overtaken, or is uncertain already.
-
-    Arguments:
-        overdue: for how many seconds it must not have been renewed; None if its own host says so.
-    """
-    text = reason[:2000].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-    parameters = {"company": key.company, "run": key.run, "generation": key.generation}
-    row = store.run(conn, "recovery.declare_uncertain", {**parameters, "reason": text, "overdue": overdue}).fetchone()
-    if row is not None:
-        log.warning("run %s is uncertain: %s", key.cookie, text)
-    return row is not None
-
-
-def delete_freed(host: str, freed: Iterable[tuple[str | None, str | None]]) -> None:
-    """Delete the files of runs whose rows retention deleted, where they are this host's."""
-    for whose, directory in freed:
-        if whose == host and directory:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(directory)
 
 
 def _held(row: Any) -> Held:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from wakeful.executions import Executor, Pending, RunKey, Running, Status
 
 log = logging.getLogger("wakeful.watch")
+
+OVERTAKEN_GRACE = timedelta(seconds=10)  # for an execution that has lost its authority
 
 
 @dataclass(slots=True)
@@ -55,6 +58,17 @@ class Watch:
         self._watched.pop(key, None)
         self._started.discard(key)
         self._examining.discard(key)
+
+    def stop(self, key: RunKey, grace: timedelta) -> bool:
+        """Ask an execution under watch to stop; False if its executor could not take that."""
+        executor = self.executor(key)
+        try:
+            if executor is not None:
+                executor.stop(key, grace)
+        except (Exception, SystemExit) as error:
+            log.warning("run %s cannot be asked to stop: %s", key.cookie, error)
+            return False
+        return True
 
     def examine(self, key: RunKey) -> bool:
         """Mark an execution as under examination; False if it already is."""

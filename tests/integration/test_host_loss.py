@@ -16,9 +16,9 @@ from tests.integration.runs import row
 
 from wakeful import host_loss, post_mortem, terminals
 from wakeful.crash_points import no_crash
+from wakeful.doubt import declare_uncertain
 from wakeful.executions import RunKey
 from wakeful.explain import why
-from wakeful.reaper import declare_uncertain
 from wakeful.scheduler import Scheduler
 from wakeful.testing import Database
 
