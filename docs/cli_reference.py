@@ -27,7 +27,7 @@ add commands: one that is not listed here is looked for among the plugins.
 - **Database.** `--dsn`, else `WAKEFUL_DSN`, else an embedded PostgreSQL in the data directory, which the first command
   starts and the last one stops; its schema is kept up to date. A server of your own needs `wakeful migrate`.
 - **Actor.** `--as`, else `user:` and your login; it is in the audit of every change.
-- **Ids.** Wakes and runs may be named by the first six digits or more, where that is clear.
+- **Ids.** Wakes and runs may be named by the last six digits or more, or the first, where that is clear.
 - **Times.** Given as `+30s`, `+5m`, `+2h`, `+1d`, `now`, or ISO 8601 with an offset; without one it is local time, and
   that is said. Shown in local time with its offset, and with `--json` in UTC with microseconds.
 - **Words.** People see three ends of a wake: it *ran*, it was *merged* into another, or it *will not run*, with the

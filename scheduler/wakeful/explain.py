@@ -76,7 +76,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A wake or run that an id, or the beginning of one, means."""
+    """A wake or run that an id, or a part of one, means."""
 
     kind: Literal["wake", "run"]
     company: str
@@ -103,16 +103,19 @@ def find(conn: Connection[Any], company: str | None, text: str, kind: Literal["w
     Arguments:
         conn: any connection that may read.
         company: where to look; None: in every company this login sees.
-        text: a UUID, or at least 6 first digits of one.
+        text: a UUID, or at least 6 first or last digits of one.
         kind: look only among wakes, or only among runs.
 
     Raises:
-        NotFound: none begins like this.
-        InvalidInput: several do, or ``text`` cannot be a beginning.
+        NotFound: none begins or ends like this.
+        InvalidInput: several do, or ``text`` cannot be a part of an id.
     """
     low, high = id_range(text)
     params = {"company": company, "low": low, "high": high, "limit": 2 * _SHOWN_MATCHES}
     rows = store.run(conn, "explain.find", params, prepare=False).fetchall()
+    if not rows and low != high:
+        end = {"company": company, "end": text.replace("-", "").lower(), "limit": 2 * _SHOWN_MATCHES}
+        rows = store.run(conn, "explain.find_by_end", end, prepare=False).fetchall()
     found = [Found(row.kind, row.company, row.id) for row in rows if kind is None or row.kind == kind]
     if not found:
         where = f" in company {company!r}" if company is not None else ""
@@ -122,7 +125,7 @@ def find(conn: Connection[Any], company: str | None, text: str, kind: Literal["w
     if len(found) > 1:
         shown = ", ".join(f"{match.kind} {match.id}" for match in found[:_SHOWN_MATCHES])
         more = ", …" if len(found) > _SHOWN_MATCHES else ""
-        raise InvalidInput(f"{text!r} names several: {shown}{more}", hint="give more digits")
+        raise InvalidInput(f"{text!r} names several: {shown}{more}", hint="give more digits, or the last six, which differ sooner")
     return found[0]
 
 
@@ -132,7 +135,7 @@ def why(conn: Connection[Any], company: str | None, id: str | UUID) -> Explanati
     Arguments:
         conn: any connection that may read.
         company: where to look; None: in every company this login sees.
-        id: a UUID, or at least 6 first digits of one.
+        id: a UUID, or at least 6 first or last digits of one.
 
     Raises:
         NotFound: there is no such wake or run.

@@ -267,6 +267,11 @@ def test_an_id_may_be_shortened_while_it_is_clear(conn: Conn, company: str) -> N
     assert explain.why(conn, company, "0199bb").id == other
     assert explain.why(conn, company, "0199BBBB-00").id == other
     assert explain.why(conn, company, str(second)).id == second
+    assert explain.why(conn, company, "000002").id == second
+    assert explain.why(conn, company, "8000-000000000003").id == other
+    assert explain.find(conn, None, "000002", "run").id == second
+    with pytest.raises(NotFound, match="no wake"):
+        explain.find(conn, company, "000002", "wake")
     with pytest.raises(InvalidInput, match=f"names several: run {first}, run {second}"):
         explain.why(conn, company, "0199aaaa")
     with pytest.raises(InvalidInput, match="too short"):
@@ -291,8 +296,9 @@ def test_only_the_named_company_is_looked_at(conn: Conn, company: str) -> None:
     conn.execute("SELECT wakeful.add_company(company => 'bolt')")
     id = add_run(conn, company)
     assert explain.why(conn, None, id).company == company
-    with pytest.raises(NotFound, match="in company 'bolt'"):
-        explain.why(conn, "bolt", id)
+    for part in (str(id), str(id)[-12:]):
+        with pytest.raises(NotFound, match="in company 'bolt'"):
+            explain.why(conn, "bolt", part)
 
 
 def test_a_search_uses_the_primary_keys(conn: Conn, company: str) -> None:

@@ -30,7 +30,7 @@ _VERBS = {
 def why(invocation: Invocation, id: str) -> None:
     """Say which gate a wake or a run waits behind, since when and what opens it; or which deadline; or how it ended.
 
-    The first six digits of an id do, where they are clear.
+    The last six digits of an id do, or the first, where they are clear.
     """
     from wakeful import explain
 
@@ -67,7 +67,7 @@ def facts(told: Explanation) -> list[tuple[str, object]]:
         ("retry of", told.retry_of),
         ("host", told.host),
         ("attempt", f"{told.attempt} of {told.max_attempts}" if told.attempt else None),
-        ("ended", told.ended_at),
+        ("linked" if told.kind == "wake" and told.run else "ended", told.ended_at),
         ("how", told.end),
         ("evidence", told.evidence),
         ("goes on as", told.successor),

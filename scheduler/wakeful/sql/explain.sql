@@ -14,6 +14,17 @@ WHERE %(company)s::text IS NULL OR c.company = %(company)s
 ORDER BY m.kind DESC, m.id
 LIMIT %(limit)s
 
+-- name: find_by_end
+-- What the end of an id may mean. Ids made within hours begin alike and end apart, so people read and say the end.
+SELECT m.kind, m.company, m.id
+FROM (SELECT 'wake' AS kind, w.company, w.id FROM wakeful.wake w
+      UNION ALL
+      SELECT 'run', r.company, r.id FROM wakeful.run r) AS m
+WHERE (%(company)s::text IS NULL OR m.company = %(company)s)
+  AND right(replace(m.id::text, '-', ''), length(%(end)s::text)) = %(end)s::text
+ORDER BY m.kind DESC, m.id
+LIMIT %(limit)s
+
 -- name: wake
 -- One wake, the run that carries it, and the wake it was re-armed as.
 SELECT w.company, w.id, w.kind, w.state, w.agent, w.issue, coalesce(i.project, w.project) AS project,
