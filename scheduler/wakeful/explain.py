@@ -125,7 +125,9 @@ def find(conn: Connection[Any], company: str | None, text: str, kind: Literal["w
     if len(found) > 1:
         shown = ", ".join(f"{match.kind} {match.id}" for match in found[:_SHOWN_MATCHES])
         more = ", …" if len(found) > _SHOWN_MATCHES else ""
-        raise InvalidInput(f"{text!r} names several: {shown}{more}", hint="give more digits, or the last six, which differ sooner")
+        raise InvalidInput(
+            f"{text!r} names several: {shown}{more}", hint="give more digits, or the last six, which differ sooner"
+        )
     return found[0]
 
 
