@@ -120,6 +120,24 @@ class EmbeddedServer:
         finally:
             lease.close()
 
+    def revive(self, within: timedelta) -> bool:
+        """Start the server again if it has died under its users; tell whether it answers.
+
+        Raises DatabaseUnavailable. No other user can have stopped it, since this one has not left.
+        """
+        home, deadline = self._started(), time.monotonic() + within.total_seconds()
+        try:
+            with self._mutex(home, deadline, within):
+                return self._join_or_launch(home, deadline)
+        except (OSError, subprocess.TimeoutExpired):
+            raise DatabaseUnavailable(
+                f"the embedded PostgreSQL in {home.directory} cannot be started again", hint=f"see {home.log}"
+            ) from None
+
+    def process(self) -> int | None:
+        """Return a new pidfd of the server's first process, or None while nobody listens."""
+        return postgres_socket.postmaster(self._started())
+
     def __enter__(self) -> Self:
         self.start()
         return self

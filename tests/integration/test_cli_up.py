@@ -15,6 +15,8 @@ import pytest
 from tests.command_line import CommandLine, open_directory
 from tests.unit.test_plugins import Site
 
+from wakeful.postgres_home import settle
+from wakeful.postgres_locks import is_held
 from wakeful.testing import Database
 
 Conn = psycopg.Connection[Any]
@@ -115,3 +117,23 @@ def test_a_missing_schema_is_one_line(empty_database: Database, tmp_path: Path) 
     assert done.code == 3
     assert done.err.splitlines()[-1].endswith("run `wakeful migrate` (exit 3)")
     assert "Traceback" not in done.err
+
+
+def test_an_embedded_server_that_dies_is_started_again(started: list[subprocess.Popen[bytes]]) -> None:
+    """A wake saved before its end runs after it, and nobody had to come and help."""
+    with open_directory() as home:
+        cli = CommandLine(home / "data")
+        cli("company", "add", "acme")
+        cli("agent", "add", "coder", "--run", "true")
+        scheduler = cli.start("up", "--json")
+        started.append(scheduler)
+        until(scheduler.stderr, "listening and owning")
+        made = cli("wake", "coder", "--at", "+3s", "--json").json
+        path = settle(home / "data").cluster / "postmaster.pid"
+        os.kill(int(path.read_text(encoding="ascii").split()[0]), signal.SIGKILL)
+        event = json.loads(until(scheduler.stdout, "run.ended"))
+        assert event["details"]["state"] == "succeeded"
+        assert cli("why", made["wake"], "--json").json["run"] == event["run"]
+        scheduler.send_signal(signal.SIGTERM)
+        assert scheduler.wait(60) == 0
+        assert not is_held(home / "data/postgres.running")

@@ -60,8 +60,11 @@ class Invocation:
     # ── the database ────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def server(self) -> Iterator[Config]:
+    def server(self, *, keep: bool = False) -> Iterator[Config]:
         """Lend the settings with the DSN of a server that is there: the one they name, or the embedded one.
+
+        Arguments:
+            keep: start the embedded one again whenever it dies meanwhile.
 
         Raises:
             DatabaseUnavailable: the embedded server cannot be started.
@@ -70,10 +73,14 @@ class Invocation:
             yield self.config
             return
         from wakeful.postgres import EmbeddedServer
+        from wakeful.postgres_keeper import Keeper
 
         if rendering.on_terminal() and not (self.config.data / "postgres").exists():
             rendering.note(f"making an embedded PostgreSQL in {self.config.data}")
-        with EmbeddedServer(self.config.data, binaries=self.config.postgres) as embedded:
+        with (
+            EmbeddedServer(self.config.data, binaries=self.config.postgres) as embedded,
+            Keeper(embedded) if keep else contextlib.nullcontext(),
+        ):
             yield replace(self.config, dsn=embedded.dsn)
 
     @contextlib.contextmanager

@@ -58,7 +58,7 @@ def up(invocation: Invocation, labels: tuple[str, ...]) -> int:
 
     log_to_stderr(debug=invocation.debug)
     hooks = invocation.hooks([Narrator(as_json=invocation.json)])
-    with invocation.server() as config:
+    with invocation.server(keep=True) as config:
         if invocation.config.dsn is None:
             bring_up_to_date(config.dsn or "", hooks.migrations())
         return Scheduler(config, hooks, labels=labels).run_until_signalled()
