@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from psycopg import Connection, sql
+from psycopg import Connection
 
 from wakeful import producers, store
 from wakeful.errors import NotFound
@@ -40,16 +40,15 @@ def export(conn: Connection[Any], company: str) -> Iterator[str]:
         NotFound: there is no such company.
     """
     with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        names = [row.name for row in store.run(conn, "export.tables")]
+        store.run(conn, "transactions.snapshot")
+        tables = store.run(conn, "export.tables", {"company": company}).fetchall()
         found = False
-        for name in names:
-            rows = sql.SQL("SELECT to_jsonb(t) FROM wakeful.{} AS t WHERE t.company = %s").format(sql.Identifier(name))
+        for table in tables:
             with conn.cursor(name="wakeful_export") as cursor:
-                cursor.execute(rows, (company,))
+                cursor.execute(table.query)
                 for (row,) in cursor:
                     found = True
-                    yield json.dumps({"table": name, "row": row}, ensure_ascii=False)
+                    yield json.dumps({"table": table.name, "row": row}, ensure_ascii=False)
         if not found:
             raise NotFound(f"company {company!r} does not exist")
 

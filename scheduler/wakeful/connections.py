@@ -21,7 +21,7 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from wakeful import database_errors
+from wakeful import database_errors, store
 from wakeful.database_errors import translated
 from wakeful.errors import ConfigError, DatabaseUnavailable
 
@@ -231,7 +231,7 @@ class Session:
         """
         with self.autocommit(within=within) as conn, conn.transaction():
             if conn.prepare_threshold is None:  # a pooler is in between, and took no options
-                conn.execute("SET LOCAL idle_in_transaction_session_timeout = 10000")
+                store.run(conn, "transactions.end_when_idle")
             yield conn
 
     @contextlib.contextmanager

@@ -67,7 +67,7 @@ def of_raise(
     ledger: Ledger | None = None
     after = _FIRST
     with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        store.run(conn, "transactions.snapshot")
         if not store.run(conn, "forecast.has_budget", {"company": company, "policy": policy}).fetchall()[0].found:
             raise NotFound(f"there is no budget {policy!r} in company {company!r}")
         while len(told) < MOST:

@@ -13,8 +13,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
 
+from wakeful import store
 from wakeful.errors import DatabaseUnavailable, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -57,18 +58,16 @@ def text(plugins: Iterable[PluginMigration] = ()) -> str:
     parts = ["BEGIN;", _roles(), f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';"]
     for step in all_of(plugins):
         parts.append(f"-- {step.plugin or 'wakeful'} {step.version:04d} {step.name}\n{step.text}")
-        name, plugin = step.name.replace("'", "''"), step.plugin.replace("'", "''")
-        record = f"VALUES ('{plugin}', {step.version}, '{name}')"
-        parts.append(f"INSERT INTO wakeful.migration (plugin, version, name) {record};")
+        record = {"plugin": _literal(step.plugin), "version": step.version, "name": _literal(step.name)}
+        parts.append(f"{store.query('migrations.record')};" % record)
     return "\n\n".join([*parts, "COMMIT;"]) + "\n"
 
 
 def pending(conn: Connection[Any], steps: Sequence[Migration]) -> list[Migration]:
     """Return the steps not yet applied; reads only."""
-    row = conn.execute("SELECT to_regclass('wakeful.migration') IS NOT NULL").fetchone()
-    if row is None or not row[0]:
+    if not store.run(conn, "migrations.has_journal").fetchall()[0].found:
         return list(steps)
-    done = set(conn.execute("SELECT plugin, version FROM wakeful.migration").fetchall())
+    done = {(row.plugin, row.version) for row in store.run(conn, "migrations.applied")}
     return [step for step in steps if (step.plugin, step.version) not in done]
 
 
@@ -93,12 +92,12 @@ def apply(conn: Connection[Any], plugins: Iterable[PluginMigration] = ()) -> lis
         if not pending(conn, steps):
             return []
         with conn.transaction():
-            _set_lock_timeout(conn, TURN_TIMEOUT)
-            conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('wakeful migrate', 0))")
+            store.run(conn, "migrations.give_up_after", {"timeout": TURN_TIMEOUT})
+            store.run(conn, "migrations.take_turn")
             missing = pending(conn, steps)
             if missing:
                 conn.execute(_roles())
-            _set_lock_timeout(conn, LOCK_TIMEOUT)
+            store.run(conn, "migrations.give_up_after", {"timeout": LOCK_TIMEOUT})
             for step in missing:
                 _apply(conn, step)
             return missing
@@ -117,10 +116,8 @@ def apply(conn: Connection[Any], plugins: Iterable[PluginMigration] = ()) -> lis
 def _apply(conn: Connection[Any], step: Migration) -> None:
     try:
         conn.execute(step.text)
-        conn.execute(
-            "INSERT INTO wakeful.migration (plugin, version, name) VALUES (%s, %s, %s)",
-            (step.plugin, step.version, step.name),
-        )
+        record = {"plugin": step.plugin, "version": step.version, "name": step.name}
+        store.run(conn, "migrations.record", record)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege):
         raise
     except psycopg.Error as error:
@@ -131,8 +128,8 @@ def _apply(conn: Connection[Any], step: Migration) -> None:
         ) from error
 
 
-def _set_lock_timeout(conn: Connection[Any], timeout: str) -> None:
-    conn.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(timeout)))
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _roles() -> str:

@@ -27,10 +27,12 @@ AGGREGATES = (
     "forecast",
     "hosts",
     "listings",
+    "migrations",
     "panics",
     "recovery",
     "settings",
     "terminals",
+    "transactions",
     "usage",
     "window",
 )

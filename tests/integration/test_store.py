@@ -30,14 +30,19 @@ def test_every_aggregate_is_listed_and_has_its_file() -> None:
 
 
 @pytest.fixture(scope="module")
-def scheduler(server: Any) -> Any:
+def sessions(server: Any) -> Any:
+    """Whoever runs a block: the scheduler's role; what migrations write, the login that migrates."""
     with server.database() as made:
-        yield made.connect_as("wakeful_scheduler", autocommit=False)
+        yield {
+            "scheduler": made.connect_as("wakeful_scheduler", autocommit=False),
+            "migrations": made.connect(autocommit=False),
+        }
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_block_is_understood_and_allowed(name: str, scheduler: psycopg.Connection[Any]) -> None:
+def test_block_is_understood_and_allowed(name: str, sessions: dict[str, psycopg.Connection[Any]]) -> None:
     text = store.query(name)
+    session = sessions.get(name.partition(".")[0], sessions["scheduler"])
     names: list[str] = []
 
     def numbered(match: re.Match[str]) -> str:
@@ -52,16 +57,16 @@ def test_block_is_understood_and_allowed(name: str, scheduler: psycopg.Connectio
         prepared = prepared.replace("%%", "%")
     try:
         if UTILITY.match(text):
-            scheduler.execute(text)
+            session.execute(text)
             return
-        scheduler.execute(f"PREPARE block AS {prepared}")
+        session.execute(f"PREPARE block AS {prepared}")
         # The executor's start checks the rights on tables and functions.
         arguments = f"({', '.join(['NULL'] * len(names))})" if names else ""
-        scheduler.execute(f"EXPLAIN EXECUTE block {arguments}")
+        session.execute(f"EXPLAIN EXECUTE block {arguments}")
     finally:
-        scheduler.rollback()
-        scheduler.execute("DEALLOCATE ALL")
-        scheduler.rollback()
+        session.rollback()
+        session.execute("DEALLOCATE ALL")
+        session.rollback()
 
 
 def sources() -> dict[Path, str]:

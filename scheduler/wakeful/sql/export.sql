@@ -1,8 +1,10 @@
 -- A company's rows, all of them, as JSON.
 
 -- name: tables
--- Every table that has a company, in an order in which references point backwards.
-SELECT c.relname AS name
+-- Every table that has a company, in an order in which references point backwards, with the query for its rows.
+SELECT
+    c.relname AS name,
+    format('SELECT to_jsonb(t) FROM wakeful.%%I AS t WHERE t.company = %%L', c.relname, %(company)s::text) AS query
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'wakeful'
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = 'company' AND NOT a.attisdropped
