@@ -26,11 +26,12 @@ ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
 
 -- name: lock_waiting
--- Queued runs that wait on a gate that may have opened (any gate of an issue, where the issue itself changed).
+-- Queued runs that wait on a gate that may have opened (any gate, where their issue or their agent itself changed).
 SELECT r.id FROM wakeful.run r
 WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NOT NULL AND r.kind = 'agent'
   AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s)
-  AND (r.wait_gate = %(gate)s AND r.wait_key = %(key)s OR %(gate)s = 'issue' AND r.issue = %(key)s)
+  AND (r.wait_gate = %(gate)s AND r.wait_key = %(key)s
+       OR %(gate)s = 'issue' AND r.issue = %(key)s OR %(gate)s = 'agent' AND r.agent = %(key)s)
   AND (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent) = ANY (%(executors)s)
 ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
@@ -43,7 +44,8 @@ SELECT EXISTS (
       AND (r.host = %(host)s OR r.host IS NULL AND r.labels <@ %(labels)s) AND r.id <> ALL (%(ids)s::uuid[])
       AND CASE WHEN %(gate)s::text IS NULL THEN r.wait_gate IS NULL
                ELSE r.wait_gate = %(gate)s AND r.wait_key = %(key)s
-                    OR %(gate)s = 'issue' AND r.wait_gate IS NOT NULL AND r.issue = %(key)s END
+                    OR %(gate)s = 'issue' AND r.wait_gate IS NOT NULL AND r.issue = %(key)s
+                    OR %(gate)s = 'agent' AND r.wait_gate IS NOT NULL AND r.agent = %(key)s END
       AND (SELECT a.executor FROM wakeful.agent a WHERE a.company = r.company AND a.id = r.agent) = ANY (%(executors)s)
     ) AS yes
 

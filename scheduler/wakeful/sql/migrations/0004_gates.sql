@@ -425,7 +425,7 @@ CREATE FUNCTION wakeful.archive_project(company text, project text, actor text D
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.project;
+DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.project; r record;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.project p WHERE p.company = archive_project.company AND p.id = project FOR NO KEY UPDATE;
@@ -437,6 +437,12 @@ BEGIN
         UPDATE wakeful.project p SET archived_at = wakeful.now() WHERE p.company = held.company AND p.id = held.id;
         PERFORM wakeful.record_audit(held.company, actor, 'archive', 'project:' || held.id, NULL, NULL);
         PERFORM wakeful.notify_gate(held.company, 'project', held.id);
+        -- What waits behind another gate is retired too, now and not when that gate opens.
+        FOR r IN SELECT DISTINCT w.issue FROM wakeful.wake w JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
+                 WHERE w.company = held.company AND w.state = 'deferred' AND w.wait_gate <> 'project' AND i.project = held.id
+                 ORDER BY 1 LOOP
+            PERFORM wakeful.notify_gate(held.company, 'issue', r.issue);
+        END LOOP;
         result.outcome := 'merged';
     END IF;
     result.state := 'archived';
