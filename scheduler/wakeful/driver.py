@@ -82,8 +82,12 @@ class Driver(threading.Thread):
     # ── told by other threads ───────────────────────────────────────────────────────────────────────────
 
     def connected(self, *, owner: bool) -> None:
-        """LISTEN is in force: read everything anew, if this process owns."""
+        """LISTEN is in force: read everything anew, and at once, if this process owns.
+
+        The pause after an outage's failures is over: a session has just proven that the server answers.
+        """
         with self.condition:
+            self._failures, self._blocked_until = 0, None
             self._owner = owner
             self._resync = True
             self.condition.notify_all()

@@ -571,6 +571,33 @@ def test_a_session_lost_in_the_middle_of_a_pass_costs_a_pause_and_nothing_else(
     assert len(executor.submitted) == 1
 
 
+class StoppedClock(WatchedClock):
+    """Stands still from ``stop`` on: no pause ends by itself any more."""
+
+    stopped: float | None = None
+
+    def stop(self) -> None:
+        self.stopped = self.monotonic()
+
+    def monotonic(self) -> float:
+        return super().monotonic() if self.stopped is None else self.stopped
+
+
+def test_a_new_connection_ends_the_pause_after_failures(conn: Conn, database: Database, fleet: Schedulers) -> None:
+    clock = StoppedClock(database.connect(purpose="test clock"))
+    hold, executor = HoldAt("admission_before_commit"), InstantExecutor()
+    scheduler = fleet.start(Tuning(clock=clock, crash=hold), executor=executor)
+    wake = request(conn)
+    hold.wait_reached()
+    kill(conn, "driver")
+    clock.stop()
+    hold.release()
+    clock.settle()
+    assert executor.submitted == []
+    scheduler.driver.connected(owner=True)
+    wait_ended(conn, wake)
+
+
 def test_a_plugin_that_fails_delays_its_own_receipt_only(conn: Conn, fleet: Schedulers) -> None:
     class Failing:
         name, kinds, failures = "odd", frozenset({"odd"}), 2
