@@ -106,6 +106,20 @@ def test_expect_blocked_fails_at_once_when_the_writer_finishes(database: Databas
         pytest.fail("entered")
 
 
+def test_expect_blocked_releases_at_once_when_its_block_fails(database: Database, conn, company) -> None:
+    holder, writer = database.connect(), database.connect()
+    ended: list[int] = []
+
+    def write() -> None:
+        ended.append(writer.execute("UPDATE wakeful.company SET name = 'w' WHERE company = 'acme'").rowcount)
+
+    with pytest.raises(ZeroDivisionError), holder.transaction():
+        holder.execute("SELECT FROM wakeful.company WHERE company = 'acme' FOR UPDATE")
+        with expect_blocked(write, behind=holder, watcher=conn):
+            raise ZeroDivisionError
+    assert ended == [1]
+
+
 def test_statements_counts_nested_ones_and_not_itself(database: Database, statements: Statements) -> None:
     conn = database.connect()
     statements.reset()
