@@ -113,11 +113,16 @@ def test_expect_blocked_releases_at_once_when_its_block_fails(database: Database
     def write() -> None:
         ended.append(writer.execute("UPDATE wakeful.company SET name = 'w' WHERE company = 'acme'").rowcount)
 
-    with pytest.raises(ZeroDivisionError), holder.transaction():
-        holder.execute("SELECT FROM wakeful.company WHERE company = 'acme' FOR UPDATE")
-        with expect_blocked(write, behind=holder, watcher=conn):
-            raise ZeroDivisionError
+    def fail() -> None:
+        with holder.transaction():
+            holder.execute("SELECT FROM wakeful.company WHERE company = 'acme' FOR UPDATE")
+            with expect_blocked(write, behind=holder, watcher=conn):
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert ended == [1]
+    assert not holder.closed, "the server had to end the session that held the lock"
 
 
 def test_statements_counts_nested_ones_and_not_itself(database: Database, statements: Statements) -> None:
