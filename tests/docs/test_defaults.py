@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import wakeful
-from wakeful import backoff, connections, listings, outcomes, results, store, usage, window
+from wakeful import backoff, connections, listings, outcomes, results, usage, window
 from wakeful.cli.settings import KNOWN
 from wakeful.control import Pace
 from wakeful.executions import EndClass, Grade, RunSpec
@@ -17,8 +15,6 @@ from wakeful_plugins import reader_rules, result_reader
 
 SOURCES = Path(wakeful.__file__).parents[2]
 PAGE = (SOURCES / "docs/reference/defaults.md").read_text(encoding="utf-8")
-GATES = "company budget agent circuit project hold recovery issue dependency execution provider concurrency rate retry"
-REASON = re.compile(rf"({'|'.join(GATES.split())}|wake)\.[a-z_]*[a-z]")
 
 
 def rows() -> dict[str, str]:
@@ -56,25 +52,6 @@ def test_the_numbers() -> None:
     assert spec.max_runtime is not None
     assert spec.max_runtime.total_seconds() == 3600
     assert table["variables inherited"] == f"`{' '.join(spec.allow)}`"
-
-
-def texts() -> Iterator[str]:
-    """Every text in the sources that could be a reason."""
-    for path in [*SOURCES.glob("scheduler/wakeful/*.py"), *SOURCES.glob("plugins/wakeful_plugins/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and REASON.fullmatch(node.value):
-                yield node.value
-    for path in SOURCES.glob("scheduler/wakeful/sql/migrations/*.sql"):
-        yield from (
-            match[0].strip("'") for match in re.finditer(rf"'{REASON.pattern}'", path.read_text(encoding="utf-8"))
-        )
-
-
-def test_every_reason_is_explained() -> None:
-    observations = {"wake.linked", "wake.parked"}
-    blocks = {f"{aggregate}.{name}" for aggregate in store.AGGREGATES for name in store.blocks(aggregate)}
-    missing = set(texts()) - set(re.findall(r"`([a-z]+\.[a-z_]+)`", PAGE)) - observations - blocks
-    assert missing == set()
 
 
 def test_every_end_and_every_grade_is_explained() -> None:
