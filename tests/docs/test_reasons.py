@@ -15,23 +15,8 @@ SOURCES = Path(wakeful.__file__).parents[2]
 PAGE = (SOURCES / "docs/reference/reasons.md").read_text(encoding="utf-8")
 COMMANDS = (SOURCES / "docs/reference/cli.md").read_text(encoding="utf-8")
 FIRST = [
-    "company",
-    "budget",
-    "agent",
-    "circuit",
-    "project",
-    "hold",
-    "recovery",
-    "issue",
-    "dependency",
-    "execution",
-    "provider",
-    "concurrency",
-    "rate",
-    "plugin",
-    "retry",
-    "wake",
-    "run",
+    *("company", "budget", "agent", "circuit", "project", "hold", "recovery", "issue", "dependency", "execution"),
+    *("provider", "concurrency", "rate", "plugin", "retry", "wake", "run"),
 ]
 REASON = re.compile(rf"(?:{'|'.join(FIRST)})\.[a-z_]*[a-z]")
 

@@ -28,6 +28,7 @@ AT_CLAIM = [
     for case in GATES
     if case.gate not in ("execution", "concurrency", "quota") and "budget" not in case.name and case.name != "live run"
 ]
+ON_PAPER = [case for case in GATES if case.name in ("cancel hold", "provider")]
 
 
 class Quota:
