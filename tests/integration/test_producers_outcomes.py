@@ -26,7 +26,8 @@ OPENS_SLOTS = [("eligibility", "concurrency", "agent:coder"), ("dispatch", "conc
 PROJECT = wakeful.add_project("acme", "p")
 ISSUE = wakeful.create_issue("acme", "I-1")
 BUDGET = wakeful.set_budget("acme", "company", 10)
-Gates = list[tuple[str, str, str]]
+Gates = list[tuple[str, str | None, str | None]]
+QUEUE = ("dispatch", None, None)  # look at the company's queue
 
 # what is there before, the call, its outcome and state, and the gates it opens
 CASES: list[tuple[str, Setup, Statement, str, str | None, Gates]] = [
@@ -85,6 +86,9 @@ CASES: list[tuple[str, Setup, Statement, str, str | None, Gates]] = [
     ("add agent", [], wakeful.add_agent("acme", "tester", ["true"]), "inserted", "active", []),
     ("same contract", [], wakeful.add_agent("acme", "coder", ["true"]), "existing", "active", []),
     ("other contract", [], wakeful.add_agent("acme", "coder", ["false"]), "merged", "active", []),
+    ("other executor", [], wakeful.add_agent("acme", "coder", ["true"], executor="far"), "merged", "active", [QUEUE]),
+    ("other labels", [], wakeful.add_agent("acme", "coder", ["true"], labels=["gpu"]), "merged", "active", [QUEUE]),
+    ("other host", [], wakeful.add_agent("acme", "coder", ["true"], host="here"), "merged", "active", [QUEUE]),
     ("fewer slots", [], wakeful.add_agent("acme", "coder", ["true"], max_concurrent_runs=1), "merged", "active", []),
     (
         "more slots",

@@ -31,6 +31,19 @@ BUDGET = wakeful.set_budget("acme", "company", 10)
 Gates = list[tuple[str, str, str]]
 
 
+def test_what_is_queued_goes_where_its_agent_goes(conn: Conn, company: str) -> None:
+    queued, claimed = (
+        linked_run(conn, wakeful.run(conn, wakeful.request_wake("acme", "coder", issue)).wake, state)
+        for issue, state in (("I-1", "queued"), ("I-2", "starting"))
+    )
+    places = "SELECT host, host_fixed, labels FROM wakeful.run WHERE id = %s"
+    wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], labels=["gpu"]))
+    assert conn.execute(places, (queued,)).fetchone() == (None, False, ["gpu"])
+    wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], host="here"))
+    assert conn.execute(places, (queued,)).fetchone() == ("here", True, [])
+    assert conn.execute(places, (claimed,)).fetchone() == (None, False, [])
+
+
 def test_a_requested_wake_is_stored_as_asked(conn: Conn, company: str, listener: Any) -> None:
     at = datetime.now(UTC) + timedelta(days=2)
     wanted = wakeful.request_wake(

@@ -265,6 +265,13 @@ BEGIN
             -- What was queued for the old host goes where the agent goes.
             UPDATE wakeful.run u SET host = fresh.host, host_fixed = fresh.host IS NOT NULL
             WHERE u.company = fresh.company AND u.agent = fresh.id AND u.state = 'queued' AND u.host IS DISTINCT FROM fresh.host;
+        END IF;
+        IF fresh.labels IS DISTINCT FROM held.labels THEN
+            UPDATE wakeful.run u SET labels = fresh.labels
+            WHERE u.company = fresh.company AND u.agent = fresh.id AND u.state = 'queued';
+        END IF;
+        IF (fresh.host, fresh.labels, fresh.executor) IS DISTINCT FROM (held.host, held.labels, held.executor) THEN
+            -- Other dispatchers may take what is queued.
             PERFORM wakeful.notify('dispatch', fresh.company, NULL, NULL);
         END IF;
         IF fresh.estimate IS DISTINCT FROM held.estimate AND coalesce(fresh.estimate, 0) < coalesce(held.estimate, 0) THEN
