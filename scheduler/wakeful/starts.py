@@ -181,7 +181,9 @@ class Starts:
     def _hand_over(self, key: RunKey, given: work.Work) -> None:
         self._watch.add(key, given.executor)
         try:
-            if given.stopping:
+            if given.unusable is not None:
+                self._endings.not_started(key, given.unusable)
+            elif given.stopping:
                 self._keep_from_starting(key, given.spec)
             else:
                 self._watch.executors[given.executor].submit(given.spec, key)

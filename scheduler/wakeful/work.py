@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,13 @@ class Work:
         executor: the name of the executor it was claimed for.
         spec: what it is given.
         stopping: it was asked to stop meanwhile, so that it must not start.
+        unusable: why it can never be started: what it would be given cannot be read.
     """
 
     executor: str
     spec: RunSpec
     stopping: bool
+    unusable: str | None = None
 
 
 def read(conn: Connection[Any], company: str, keys: Sequence[RunKey]) -> dict[RunKey, Work]:
@@ -39,30 +42,35 @@ def read(conn: Connection[Any], company: str, keys: Sequence[RunKey]) -> dict[Ru
 
 
 def _work(row: Any) -> Work:
+    payload, literals, unusable = None, {}, None
+    try:
+        payload, literals = json.loads(row.payload or "null"), json.loads(row.env_values)
+    except (ValueError, RecursionError) as error:
+        unusable = f"its payload, or its agent's environment, cannot be read: {error}"
     spec = RunSpec(
         command=tuple(row.command),
-        input=_input(row),
+        input=_input(row, payload),
         agent=row.agent,
         issue=row.issue,
         cwd=row.cwd,
         allow=tuple(row.env_allow),
-        environment={str(name): str(value) for name, value in row.env_values.items()},
+        environment={str(name): str(value) for name, value in literals.items()},
         token=token(row.epoch, row.run, row.generation),
         max_runtime=row.max_runtime,
         silence_limit=row.silence_limit,
         stop_grace=row.stop_grace,
     )
-    return Work(row.executor, spec, row.run_state == "stopping")
+    return Work(row.executor, spec, row.run_state == "stopping", unusable)
 
 
-def _input(row: Any) -> dict[str, Any]:
+def _input(row: Any, payload: Any) -> dict[str, Any]:
     wake = None
     if row.wake is not None:
         wake = {
             "id": str(row.wake),
             "kind": row.wake_kind,
             "reason": row.wake_source,
-            "payload": row.payload,
+            "payload": payload,
             "effect_root": str(row.effect_root),
             "requested_at": row.requested_at.isoformat(),
         }

@@ -150,6 +150,7 @@ BAD: list[tuple[Callable[[], Statement], str]] = [
     (lambda: WAKE("acme", "coder", payload=["\udfff"]), "surrogate"),
     (lambda: WAKE("acme", "coder", payload={1, 2}), "not JSON"),
     (lambda: WAKE("acme", "coder", payload="x" * 65_535), "65537 bytes; the limit is 65536"),
+    (lambda: WAKE("acme", "coder", payload=json.loads('{"a":' * 100 + "1" + "}" * 100)), "more than 100 levels"),
     (lambda: WAKE("acme", "coder", payload="é" * 32_768), "65538 bytes; the limit is 65536"),
     (lambda: WAKE("acme", "coder", priority=1001), "between -1000 and 1000"),
     (lambda: WAKE("acme", "coder", priority=True), "whole number, not bool"),
@@ -194,6 +195,7 @@ def test_a_deep_payload_is_refused_without_a_recursion_error() -> None:
 def test_limits_are_inclusive() -> None:
     WAKE("a" * 200, "coder", payload="x" * 65_534, priority=-1000, at=datetime(2000, 1, 1, tzinfo=UTC))
     WAKE("acme", "coder", payload="\\u0000", estimate=Decimal("999999999999.999999"))
+    WAKE("acme", "coder", payload=json.loads("[" * 100 + "]" * 100))
     wakeful.stop_run("acme", str(uuid4()))
 
 

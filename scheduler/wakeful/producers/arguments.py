@@ -19,6 +19,7 @@ from wakeful.errors import InvalidInput
 from wakeful.producers.statement import Argument, JsonText
 
 PAYLOAD_BYTES = 65_536
+PAYLOAD_LEVELS = 100  # lists and mappings within each other, a plain value included
 _ID_CHARACTERS = 200
 _MONEY_LIMIT = Decimal(10) ** 12
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -173,6 +174,8 @@ def payload(value: Any) -> Argument:
             f"the payload has {size} bytes; the limit is {PAYLOAD_BYTES} bytes (64 KiB)",
             hint="store large input elsewhere and put its address into the payload",
         )
+    if _deeper(value, PAYLOAD_LEVELS):
+        raise InvalidInput(f"the payload has more than {PAYLOAD_LEVELS} levels")
     return name, written
 
 
@@ -205,6 +208,14 @@ def reader(value: Mapping[str, Any] | None) -> Argument:
     if size > PAYLOAD_BYTES:
         raise InvalidInput(f"reader has {size} bytes; the limit is {PAYLOAD_BYTES} bytes (64 KiB)")
     return name, written
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    if levels == 0:
+        return True
+    if isinstance(value, Mapping):
+        return any(_deeper(held, levels - 1) for held in value.values())
+    return isinstance(value, (list, tuple)) and any(_deeper(held, levels - 1) for held in value)
 
 
 def _text(name: str, value: str) -> str:

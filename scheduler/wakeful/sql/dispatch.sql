@@ -155,14 +155,15 @@ WHERE r.company = %(company)s AND r.id = u.run AND r.state = 'queued'
 
 -- name: work
 -- Everything each of a few runs is given: its agent's contract, its wake, its issue, and what the run it retries left.
--- Durations are cut to what every driver can represent.
+-- Durations are cut to what every driver can represent; JSON that a host gave is read by us, not by the driver, since a
+-- value that Python cannot hold must fail its own run only.
 SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.agent, r.issue, r.retry_of,
-       coalesce(r.executor, a.executor) AS executor, a.command, a.cwd, a.env_allow, a.env_values,
+       coalesce(r.executor, a.executor) AS executor, a.command, a.cwd, a.env_allow, a.env_values::text AS env_values,
        CASE WHEN a.max_runtime IS NOT NULL THEN least(a.max_runtime, interval '10 years') END AS max_runtime,
        CASE WHEN a.silence_limit IS NOT NULL THEN least(a.silence_limit, interval '10 years') END AS silence_limit,
        least(a.stop_grace, interval '1 day') AS stop_grace, a.max_attempts,
-       w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload, w.effect_root, w.requested_at,
-       i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
+       w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload::text AS payload, w.effect_root,
+       w.requested_at, i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
        s.exit_code AS retried_exit_code, s.message AS retried_message, r.session,
        (SELECT e.number FROM wakeful.epoch e) AS epoch,
        wakeful.wall() + least(a.max_runtime, interval '10 years') AS deadline

@@ -135,6 +135,10 @@ BEGIN
         PERFORM wakeful.refuse('WK422', format('the payload has %s bytes; the limit is 65536 bytes (64 KiB)',
             octet_length(payload::text)), 'store large input elsewhere and put its address into the payload');
     END IF;
+    -- What is much deeper many languages' readers refuse, Python's among them.
+    IF jsonb_path_exists(payload, 'strict $.**{100}') THEN
+        PERFORM wakeful.refuse('WK422', 'the payload has more than 100 levels');
+    END IF;
 END $$;
 
 CREATE FUNCTION wakeful.check_moment(at timestamptz) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -149,7 +153,7 @@ CREATE FUNCTION wakeful.check_money(amount numeric, what text) RETURNS void LANG
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF amount IS NOT NULL AND (amount = 'NaN' OR amount < 0 OR amount >= 1000000000000) THEN
+    IF amount IS NOT NULL AND (amount = 'NaN' OR amount < 0 OR round(amount, 6) >= 1000000000000) THEN
         PERFORM wakeful.refuse('WK422', format('%s %s is not an amount between 0 and 10^12', what, amount));
     END IF;
 END $$;

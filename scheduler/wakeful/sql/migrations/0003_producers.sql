@@ -490,7 +490,7 @@ DECLARE
     result wakeful.receipt;
 BEGIN
     IF (kind = 'request' AND priority = 0 AND source = 'on_demand' AND estimate IS NULL
-            AND octet_length(payload::text) <= 65536
+            AND octet_length(payload::text) <= 200  -- which has no room for too many levels
             AND coalesce(at BETWEEN '2000-01-01 00:00:00+00' AND '2100-12-31 00:00:00+00', true)
             AND coalesce(actor ~ '^(user|agent|system):.{1,200}$', true)) IS NOT TRUE THEN
         PERFORM wakeful.check_request(payload, at, estimate, source, priority, kind, actor);
