@@ -11,6 +11,7 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.conditions import wait_until
 
@@ -136,6 +137,24 @@ def test_statements_counts_nested_ones_and_not_itself(database: Database, statem
         conn.execute("", prepare=False)
     with pytest.raises(AssertionError, match="SELECT \\$1"), statements.none():
         conn.execute("SELECT 1")
+
+
+def test_statements_of_other_accounts_count_though_they_have_no_id(database: Database, statements: Statements) -> None:
+    host = database.connect_as("wakeful_host")
+    statements.reset()
+    for text in ("SELECT 1", "SELECT 2, 3", "SELECT 4, 5, 6"):
+        host.execute(text)
+    assert statements.count() == 3
+
+
+def test_a_server_that_does_not_count_is_told_apart(database: Database, empty_database: Database) -> None:
+    with psycopg.connect(empty_database.admin_dsn) as admin:
+        admin.execute("DROP EXTENSION IF EXISTS pg_stat_statements")
+    uncounted = Database(database.dsn, database.admin_dsn, database.name, empty_database.dsn)
+    with pytest.raises(
+        AssertionError, match=f"CREATE EXTENSION pg_stat_statements in the database {empty_database.name}"
+    ):
+        Statements(uncounted)
 
 
 def test_kill_at_kills_at_the_named_arrival_and_runs_nothing_more() -> None:

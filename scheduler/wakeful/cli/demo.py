@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def demo(invocation: Invocation) -> int:
     """Show the main job: saved, silent, woken once, adopted after a kill.
 
-    Uses a database of its own, on the named server or an embedded one, and leaves nothing behind. With --json:
+    Uses a database of its own, on the named server or an embedded one, and drops it. With --json:
     one object, every number read back from rows, server statistics and files. Exit code 0 only if all holds.
     """
     from wakeful.cli import rendering

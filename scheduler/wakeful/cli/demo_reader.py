@@ -22,7 +22,7 @@ def quiet(seconds: float, environ: Mapping[str, str]) -> dict[str, Any]:
 
     name = environ["WAKEFUL_DEMO_DATABASE"]
     dsn, maintenance = environ["WAKEFUL_DEMO_DSN"], environ["WAKEFUL_DEMO_MAINTENANCE"]
-    with Statements(Database(dsn, dsn, name, maintenance)) as statements:
+    with Statements(Database(dsn, dsn, name, maintenance), nested=False) as statements:
         begun = time.monotonic()
         time.sleep(seconds)  # the measurement is the waiting
         executed = statements.executed()

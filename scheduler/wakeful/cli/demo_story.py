@@ -19,9 +19,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wakeful.errors import WakefulError
+
+if TYPE_CHECKING:
+    from wakeful.testing import Database
 
 COMPANY = "acme"
 QUIET = 5.0
@@ -108,16 +111,32 @@ class Stage:
         return log.read_text(errors="replace")[-500:] if log.exists() else "no scheduler was started"
 
 
+def _check_counting(database: Database) -> None:
+    """Raise WakefulError where the demo could not show its silence."""
+    from wakeful.testing import Statements
+
+    try:
+        with Statements(database, nested=False):
+            pass
+    except AssertionError as error:
+        raise WakefulError(
+            f"the demo counts statements, and {error}", hint="or unset WAKEFUL_DSN: an embedded server counts"
+        ) from None
+
+
 @contextlib.contextmanager
 def stage(dsn: str | None, say: Say) -> Iterator[Stage]:
     """Set the stage: a fresh database on the named or embedded server, and a fresh data directory."""
+    from wakeful import migrations
     from wakeful.testing import Server
 
     with (
         tempfile.TemporaryDirectory(prefix="wakeful-demo-") as scratch,
         Server(dsn=dsn, data=Path(scratch) / "data") as server,
-        server.database() as database,
+        server.database(migrated=False) as database,
     ):
+        _check_counting(database)
+        migrations.apply(database.connect(purpose="demo set-up"))
         data = Path(scratch) / "work"
         data.mkdir(mode=0o700)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WAKEFUL_")}

@@ -54,8 +54,10 @@ FROM pg_catalog.pg_stat_activity a
 JOIN pg_catalog.pg_locks l ON l.pid = a.pid AND NOT l.granted
 WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND %(holder)s = ANY (pg_blocking_pids(a.pid))
 
--- name: has_statement_counts
-SELECT to_regclass('pg_stat_statements') IS NOT NULL AND current_setting('pg_stat_statements.track') = 'all'
+-- name: statement_tracking
+-- Which statements are counted, `all` or `top`; null where nobody counts.
+SELECT CASE WHEN to_regclass('pg_stat_statements') IS NOT NULL
+            THEN current_setting('pg_stat_statements.track', true) END
 
 -- name: statement_counts
 -- Calls of each statement ever run in the database `dbid`, nested ones included.
