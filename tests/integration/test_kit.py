@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.conditions import wait_until
 
 from wakeful.connections import connect
@@ -139,12 +140,15 @@ def test_statements_counts_nested_ones_and_not_itself(database: Database, statem
         conn.execute("SELECT 1")
 
 
-def test_statements_of_other_accounts_count_though_they_have_no_id(database: Database, statements: Statements) -> None:
+def test_statements_of_other_accounts_count_though_they_have_no_id(database: Database) -> None:
     host = database.connect_as("wakeful_host")
-    statements.reset()
-    for text in ("SELECT 1", "SELECT 2, 3", "SELECT 4, 5, 6"):
-        host.execute(text)
-    assert statements.count() == 3
+    plain = make_conninfo(
+        database.login("wakeful_viewer"), dbname=conninfo_to_dict(database.maintenance_dsn).get("dbname")
+    )
+    with Statements(Database(database.dsn, database.admin_dsn, database.name, plain)) as statements:
+        for text in ("SELECT 1", "SELECT 2, 3", "SELECT 4, 5, 6"):
+            host.execute(text)
+        assert statements.count() == 3
 
 
 def test_a_server_that_does_not_count_is_told_apart(database: Database, empty_database: Database) -> None:
