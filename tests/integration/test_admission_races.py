@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from tests.conftest import Listener
 from tests.passes import Held, admission, admit, end, follow, parked, row, runs, start, together
+from tests.rows import request, say
 
 from wakeful import producers
 from wakeful.admission import PassResult
@@ -22,22 +23,7 @@ from wakeful.testing import Database, HoldAt, VirtualClock, expect_blocked
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
-
-@pytest.fixture(autouse=True)
-def _issue(conn: Conn, company: str) -> None:
-    say(conn, producers.add_project(ACME, "web"), producers.create_issue(ACME, "I-1", project="web"))
-    say(conn, producers.add_agent(ACME, "other", ["true"]))
-
-
-def say(conn: Conn, *statements: Statement) -> None:
-    for statement in statements:
-        producers.run(conn, statement)
-
-
-def request(conn: Conn, issue: str | None = "I-1", *, agent: str = CODER, **arguments: Any) -> UUID:
-    made = producers.run(conn, producers.request_wake(ACME, agent, issue, **arguments)).wake
-    assert made is not None
-    return made
+pytestmark = pytest.mark.usefixtures("web")
 
 
 # ── racing admissions ───────────────────────────────────────────────────────────────────────────────────
@@ -170,7 +156,7 @@ PASSING: list[tuple[str, Statement]] = [
 
 
 @pytest.fixture
-def budget(conn: Conn) -> None:
+def budget(conn: Conn, web: None) -> None:
     say(conn, producers.set_budget(ACME, "company", 100, estimate=1), producers.set_budget(ACME, "project:web", 100))
 
 

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from tests.conditions import wait_until
 from tests.passes import row, runs
+from tests.rows import request, say
 from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
 
 from wakeful import control, hookimpl, producers, store
@@ -26,6 +27,8 @@ from wakeful.window import Window
 
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
+
+pytestmark = pytest.mark.usefixtures("web")
 BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 
@@ -38,23 +41,6 @@ def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
 @pytest.fixture
 def watched(database: Database) -> WatchedClock:
     return WatchedClock(database.connect(purpose="test clock"))
-
-
-@pytest.fixture(autouse=True)
-def _project(conn: Conn, company: str) -> None:
-    say(conn, producers.add_project(ACME, "web"), producers.create_issue(ACME, "I-1", project="web"))
-    say(conn, producers.add_agent(ACME, "other", ["true"]))
-
-
-def say(conn: Conn, *statements: Statement) -> None:
-    for statement in statements:
-        producers.run(conn, statement)
-
-
-def request(conn: Conn, issue: str | None = "I-1", *, agent: str = CODER, **arguments: Any) -> UUID:
-    made = producers.run(conn, producers.request_wake(ACME, agent, issue, **arguments)).wake
-    assert made is not None
-    return made
 
 
 def after(conn: Conn, seconds: float) -> Any:

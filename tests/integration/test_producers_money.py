@@ -7,34 +7,15 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-import pytest
-from tests.rows import end_run, linked_run, wake_of
+from tests.rows import linked_run, wake_of
 
 import wakeful
-from wakeful.producers import Statement
 
 Conn = psycopg.Connection[Any]
-Setup = list[Statement]
 
 OPENS_PROJECT = [("eligibility", "project", "p"), ("dispatch", "project", "p")]
-OPENS_COMPANY = [("eligibility", "company", "acme"), ("dispatch", "company", "acme")]
-OPENS_AGENT = [("eligibility", "agent", "coder"), ("dispatch", "agent", "coder")]
-OPENS_ISSUE = [("eligibility", "issue", "I-1"), ("dispatch", "issue", "I-1")]
-OPENS_BUDGET = [("eligibility", "budget", "company"), ("dispatch", "budget", "company")]
-OPENS_SLOTS = [("eligibility", "concurrency", "coder"), ("dispatch", "concurrency", "coder")]
 
 PROJECT = wakeful.add_project("acme", "p")
-ISSUE = wakeful.create_issue("acme", "I-1")
-BUDGET = wakeful.set_budget("acme", "company", 10)
-Gates = list[tuple[str, str, str]]
-
-
-@pytest.fixture
-def failed_run(conn: Conn, company: str) -> UUID:
-    result = wakeful.run(conn, wakeful.request_wake("acme", "coder", "I-1", payload={"a": 1}, priority=4, estimate=2))
-    run = linked_run(conn, result.wake)
-    end_run(conn, run)
-    return run
 
 
 def pause_of(conn: Conn) -> Any:

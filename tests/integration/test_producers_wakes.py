@@ -13,22 +13,15 @@ from tests.rows import audits, end_run, linked_run, wake_of
 
 import wakeful
 from wakeful.errors import Conflict
-from wakeful.producers import ProducerResult, Statement
+from wakeful.producers import ProducerResult
 
 Conn = psycopg.Connection[Any]
-Setup = list[Statement]
 
-OPENS_PROJECT = [("eligibility", "project", "p"), ("dispatch", "project", "p")]
-OPENS_COMPANY = [("eligibility", "company", "acme"), ("dispatch", "company", "acme")]
-OPENS_AGENT = [("eligibility", "agent", "coder"), ("dispatch", "agent", "coder")]
-OPENS_ISSUE = [("eligibility", "issue", "I-1"), ("dispatch", "issue", "I-1")]
 OPENS_BUDGET = [("eligibility", "budget", "company"), ("dispatch", "budget", "company")]
 OPENS_SLOTS = [("eligibility", "concurrency", "agent:coder")]  # no queued run ever waits on it
 
-PROJECT = wakeful.add_project("acme", "p")
 ISSUE = wakeful.create_issue("acme", "I-1")
 BUDGET = wakeful.set_budget("acme", "company", 10)
-Gates = list[tuple[str, str, str]]
 
 
 def test_what_is_queued_goes_where_its_agent_goes(conn: Conn, company: str) -> None:
@@ -152,14 +145,6 @@ def test_six_hundred_wakes_in_one_transaction(conn: Conn, company: str, listener
         for _ in range(600):
             wakeful.run(conn, wakeful.request_wake("acme", "coder"))
     assert len(listener.heard()) == 600
-
-
-@pytest.fixture
-def failed_run(conn: Conn, company: str) -> UUID:
-    result = wakeful.run(conn, wakeful.request_wake("acme", "coder", "I-1", payload={"a": 1}, priority=4, estimate=2))
-    run = linked_run(conn, result.wake)
-    end_run(conn, run)
-    return run
 
 
 def test_a_retry_repeats_the_input_and_is_certified(conn: Conn, failed_run: UUID, listener: Any) -> None:
