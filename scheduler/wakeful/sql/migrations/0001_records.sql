@@ -492,11 +492,12 @@ CREATE TRIGGER spend_journal BEFORE UPDATE OR DELETE ON wakeful.spend FOR EACH R
 
 -- ── who may see and do what ─────────────────────────────────────────────────────────────────────────────
 
-DO $$
+-- Tables of companies: each company sees its own rows, the scheduler all, and viewers may only read.
+CREATE FUNCTION wakeful.guard(VARIADIC tables text[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['company', 'project', 'agent', 'issue', 'run', 'wake', 'wake_key', 'budget', 'spend',
-                             'reservation', 'audit', 'refused_report', 'recovery_action'] LOOP
+    FOREACH t IN ARRAY tables LOOP
         EXECUTE format('ALTER TABLE wakeful.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE wakeful.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY tenant ON wakeful.%I USING (company = wakeful.tenant())
@@ -505,6 +506,37 @@ BEGIN
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON wakeful.%I TO wakeful_scheduler', t);
         EXECUTE format('GRANT SELECT ON wakeful.%I TO wakeful_viewer', t);
     END LOOP;
+END $$;
+
+-- For the end of a migration: of what it added, nobody but the owner may call anything yet.
+CREATE FUNCTION wakeful.close_functions() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+             WHERE n.nspname = 'wakeful' AND has_function_privilege('public', p.oid, 'EXECUTE') LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+    END LOOP;
+END $$;
+
+-- For the end of a migration that adds producers: hosts and schedulers may call them. All that runs with the owner's
+-- rights is a producer.
+CREATE FUNCTION wakeful.open_producers() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE f regprocedure;
+BEGIN
+    FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+             WHERE n.nspname = 'wakeful' AND p.prosecdef LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO wakeful_host, wakeful_scheduler', f);
+    END LOOP;
+END $$;
+
+SELECT wakeful.guard('company', 'project', 'agent', 'issue', 'run', 'wake', 'wake_key', 'budget', 'spend', 'reservation',
+                     'audit', 'refused_report', 'recovery_action');
+
+DO $$
+DECLARE t text;
+BEGIN
     -- Instance tables hold nothing of a company. The owner's producers write them; a viewer who names a company reads them.
     FOREACH t IN ARRAY ARRAY['setting', 'host', 'instance_audit', 'epoch', 'migration'] LOOP
         EXECUTE format('ALTER TABLE wakeful.%I ENABLE ROW LEVEL SECURITY', t);

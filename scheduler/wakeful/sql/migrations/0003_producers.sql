@@ -954,18 +954,8 @@ END $$;
 
 -- ── who may call what ───────────────────────────────────────────────────────────────────────────────────
 
-DO $$
-DECLARE f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND p.prosecdef LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO wakeful_host, wakeful_scheduler', f);
-    END LOOP;
-END $$;
+SELECT wakeful.close_functions();
+SELECT wakeful.open_producers();
 GRANT EXECUTE ON FUNCTION wakeful.now(), wakeful.wall(), wakeful.uuid7(), wakeful.tenant(), wakeful.window_start(text),
     wakeful.spent(text, text, text, timestamptz), wakeful.reserved(text, text)
     TO wakeful_host, wakeful_scheduler, wakeful_viewer;

@@ -91,19 +91,7 @@ CREATE TABLE wakeful.circuit (
     FOREIGN KEY (company, agent) REFERENCES wakeful.agent
 );
 
-DO $$
-DECLARE t text;
-BEGIN
-    FOREACH t IN ARRAY ARRAY['issue_block', 'hold', 'hold_member', 'environment_lease', 'provider_account', 'circuit'] LOOP
-        EXECUTE format('ALTER TABLE wakeful.%I ENABLE ROW LEVEL SECURITY', t);
-        EXECUTE format('ALTER TABLE wakeful.%I FORCE ROW LEVEL SECURITY', t);
-        EXECUTE format('CREATE POLICY tenant ON wakeful.%I USING (company = wakeful.tenant())
-                        WITH CHECK (company = wakeful.tenant())', t);
-        EXECUTE format('CREATE POLICY scheduler ON wakeful.%I TO wakeful_scheduler USING (true) WITH CHECK (true)', t);
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON wakeful.%I TO wakeful_scheduler', t);
-        EXECUTE format('GRANT SELECT ON wakeful.%I TO wakeful_viewer', t);
-    END LOOP;
-END $$;
+SELECT wakeful.guard('issue_block', 'hold', 'hold_member', 'environment_lease', 'provider_account', 'circuit');
 
 -- ── facts shared by judge and producers ─────────────────────────────────────────────────────────────────
 
@@ -824,18 +812,8 @@ BEGIN
     RETURN result;
 END $$;
 
-DO $$
-DECLARE f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE') LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND p.prosecdef LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO wakeful_host, wakeful_scheduler', f);
-    END LOOP;
-END $$;
+SELECT wakeful.close_functions();
+SELECT wakeful.open_producers();
 GRANT EXECUTE ON FUNCTION wakeful.hold_over(text, text), wakeful.only_held(text, text), wakeful.open_blocker(text, text),
     wakeful.subtree(text, text), wakeful.check_circuits(text, uuid[]), wakeful.save_behind_limit(text, uuid, timestamptz)
     TO wakeful_scheduler, wakeful_viewer;

@@ -44,19 +44,7 @@ CREATE TABLE wakeful.usage (
     CHECK (provenance <> 'unknown' OR money IS NULL)
 );
 
-DO $$
-DECLARE t text;
-BEGIN
-    FOREACH t IN ARRAY ARRAY['session', 'usage'] LOOP
-        EXECUTE format('ALTER TABLE wakeful.%I ENABLE ROW LEVEL SECURITY', t);
-        EXECUTE format('ALTER TABLE wakeful.%I FORCE ROW LEVEL SECURITY', t);
-        EXECUTE format('CREATE POLICY tenant ON wakeful.%I USING (company = wakeful.tenant())
-                        WITH CHECK (company = wakeful.tenant())', t);
-        EXECUTE format('CREATE POLICY scheduler ON wakeful.%I TO wakeful_scheduler USING (true) WITH CHECK (true)', t);
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON wakeful.%I TO wakeful_scheduler', t);
-        EXECUTE format('GRANT SELECT ON wakeful.%I TO wakeful_viewer', t);
-    END LOOP;
-END $$;
+SELECT wakeful.guard('session', 'usage');
 
 -- ── sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -255,14 +243,7 @@ BEGIN
     END IF;
 END $$;
 
-DO $$
-DECLARE f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE') LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-END $$;
+SELECT wakeful.close_functions();
 GRANT EXECUTE ON FUNCTION wakeful.session_for(text, text, text, uuid, uuid), wakeful.keep_sessions(text, uuid[], text[]),
     wakeful.settle_money(text, uuid[]) TO wakeful_scheduler;
 GRANT EXECUTE ON FUNCTION wakeful.known_usage(text, uuid) TO wakeful_scheduler, wakeful_viewer;

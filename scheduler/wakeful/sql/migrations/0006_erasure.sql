@@ -108,14 +108,7 @@ BEGIN
     RETURN result;
 END $$;
 
-DO $$
-DECLARE f regprocedure;
-BEGIN
-    FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE') LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
-    END LOOP;
-END $$;
+SELECT wakeful.close_functions();
 GRANT EXECUTE ON FUNCTION wakeful.archive_company(text, text) TO wakeful_host, wakeful_scheduler;
 -- Erasing is an operator's act, not a host application's.
 GRANT EXECUTE ON FUNCTION wakeful.erase_company(text, text) TO wakeful_scheduler;
