@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -115,7 +116,9 @@ def test_a_second_signal_ends_it_at_once(site: Site) -> None:
 
 def test_a_server_that_restarts_under_a_running_scheduler(tmp_path: Path) -> None:
     """Children end meanwhile; afterwards everything goes on, once."""
-    server = EmbeddedServer(tmp_path / "server")
+    home = tempfile.TemporaryDirectory(prefix="wkf-", dir="/tmp")  # short enough for the socket to come back there
+    Path(home.name).chmod(0o755)
+    server = EmbeddedServer(Path(home.name))
     server.start()
     database = Database(server.dsn, server.admin_dsn, "wakeful", server.dsn)
     try:
@@ -131,7 +134,7 @@ def test_a_server_that_restarts_under_a_running_scheduler(tmp_path: Path) -> Non
             server.stop()
             gate.open()
             site.wait_alone()
-            server = EmbeddedServer(tmp_path / "server")
+            server = EmbeddedServer(Path(home.name))
             server.start()
             site.conn = site.connect()
             run = site.wait_run(within=60)
@@ -146,3 +149,4 @@ def test_a_server_that_restarts_under_a_running_scheduler(tmp_path: Path) -> Non
     finally:
         database.close()
         server.stop()
+        home.cleanup()

@@ -310,7 +310,7 @@ def test_an_erased_company_keeps_no_session(conn: Conn, company: str) -> None:
     wakeful.run(conn, wakeful.archive_company(company))
     wakeful.run(conn, wakeful.erase_company(company))
     assert tokens(conn) == []
-    found = store.run(conn, "export.tables").fetchall()
+    found = store.run(conn, "export.tables", {"company": company}).fetchall()
     for table in found:
         text = conn.execute(f"SELECT coalesce(string_agg(t::text, ' '), '') FROM wakeful.{table.name} t").fetchone()  # noqa: S608 - our own names
         assert text is not None

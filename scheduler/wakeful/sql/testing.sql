@@ -25,6 +25,14 @@ SELECT datname FROM pg_catalog.pg_database WHERE datname ~ '^wakeful_(template|t
 SELECT pg_terminate_backend(a.pid, 10000) FROM pg_catalog.pg_stat_activity a
 WHERE a.datname = %(name)s AND a.backend_type = 'client backend'
 
+-- name: may_forget_counts
+SELECT to_regclass('pg_stat_statements') IS NOT NULL AND EXISTS (
+    SELECT FROM pg_catalog.pg_proc p WHERE p.oid::regproc::text = 'pg_stat_statements_reset'
+    AND has_function_privilege(p.oid, 'EXECUTE'))
+
+-- name: forget_counts
+SELECT pg_stat_statements_reset(0::oid, d.oid, 0) FROM pg_catalog.pg_database d WHERE d.datname = %(name)s
+
 -- name: logins
 -- All logins made by the testing kit, with the name that their maker holds.
 SELECT rolname, substring(rolname FROM '^wakeful_test_[0-9a-f]+') FROM pg_catalog.pg_roles WHERE rolname ~ '^wakeful_test_[0-9a-f]+_'
