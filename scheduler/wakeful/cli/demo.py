@@ -26,7 +26,7 @@ def demo(invocation: Invocation) -> int:
     from wakeful.cli.demo_story import perform, stage
 
     say = (lambda kind, words: None) if invocation.json else _narrator()
-    with stage(invocation.config.dsn, say) as play:
+    with stage(invocation.config, say) as play:
         figures = perform(play)
     if invocation.json:
         rendering.emit_json({name: value for name, value in figures.items() if name != "timeline"})

