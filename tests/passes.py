@@ -13,7 +13,7 @@ from wakeful import claims, store, terminals
 from wakeful.admission import Admission, PassResult
 from wakeful.claims import Claimant
 from wakeful.executions import EndClass, Grade, RunKey
-from wakeful.outcomes import Park
+from wakeful.outcomes import Gate, Park
 from wakeful.owners import Owner
 from wakeful.results import Conclusion
 from wakeful.testing import CrashPoint, nothing
@@ -76,7 +76,7 @@ def runs(conn: Conn, where: str = "true", *arguments: Any) -> list[UUID]:
 
 
 def start(
-    conn: Conn, company: str = "acme", *, gate: claims.Gate | None = None, crash: CrashPoint = nothing
+    conn: Conn, company: str = "acme", *, gate: Gate | None = None, crash: CrashPoint = nothing
 ) -> tuple[RunKey, ...]:
     """Claim what can be claimed, or what waits on a gate, as a dispatcher does."""
     return claims.claim(conn, company, WHO, limit=100, gate=gate, crash=crash).started

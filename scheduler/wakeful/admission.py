@@ -232,10 +232,7 @@ def _same_gate(parked: Park, outcome: Outcome) -> bool:
     """Whether a second look found the receipt still waiting for what it was parked on (or no longer pending)."""
     if isinstance(outcome, (Gone, Moved)):
         return True
-    return isinstance(outcome, Park) and (outcome.refusal.gate, outcome.refusal.key) == (
-        parked.refusal.gate,
-        parked.refusal.key,
-    )
+    return isinstance(outcome, Park) and outcome.refusal.at == parked.refusal.at
 
 
 def _projects_to_check(facts: Sequence[Fact], outcomes: Mapping[UUID, Outcome], ledger: Ledger) -> list[str]:

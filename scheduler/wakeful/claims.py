@@ -19,11 +19,10 @@ from wakeful import gates, store, terminals
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.ledger import Ledger
-from wakeful.outcomes import Refusal
+from wakeful.outcomes import Gate, Refusal
 from wakeful.receipts import Account, AgentLimit, Fact, Limits, Policy
 from wakeful.results import Conclusion
 
-Gate = tuple[str, str]
 PAGE = 100  # waiting runs that one pass judges, however few it may start
 
 
@@ -183,9 +182,8 @@ def _look_again(conn: Connection[Any], company: str, wait: Mapping[UUID, Refusal
         if fact.state != "queued":
             continue
         refusal = gates.judge(fact, Ledger(limits, own.get(fact.id)), gates.CLAIM_ORDER)
-        parked = wait[fact.id]
-        if refusal is None or (refusal.gate, refusal.key) != (parked.gate, parked.key):
-            opened.add((parked.gate, parked.key))
+        if refusal is None or refusal.at != wait[fact.id].at:
+            opened.add(wait[fact.id].at)
     return frozenset(opened)
 
 
@@ -193,9 +191,8 @@ def next_opening(waiting: Mapping[UUID, Refusal]) -> dict[Gate, datetime]:
     """Return the gates that the clock itself opens, with the earliest moment of each."""
     moments: dict[Gate, datetime] = {}
     for refusal in waiting.values():
-        gate = (refusal.gate, refusal.key)
         if refusal.reopens_at is not None:
-            moments[gate] = min(refusal.reopens_at, moments.get(gate, refusal.reopens_at))
+            moments[refusal.at] = min(refusal.reopens_at, moments.get(refusal.at, refusal.reopens_at))
     return moments
 
 

@@ -9,6 +9,7 @@ from psycopg import Connection
 
 from wakeful import store
 from wakeful.executions import RunKey
+from wakeful.results import storable
 
 log = logging.getLogger("wakeful.doubt")
 
@@ -23,7 +24,7 @@ def declare_uncertain(conn: Connection[Any], key: RunKey, reason: str, *, overdu
         reason: what is known, for people; may hold anything.
         overdue: for how many seconds it must not have been renewed; None if its own host says so.
     """
-    text = reason[:REASON].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    text = storable(reason[:REASON])
     parameters = {"company": key.company, "run": key.run, "generation": key.generation}
     row = store.run(conn, "recovery.declare_uncertain", {**parameters, "reason": text, "overdue": overdue}).fetchone()
     if row is not None:

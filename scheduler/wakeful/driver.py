@@ -23,8 +23,8 @@ from wakeful.admission import PASS, Admission, PassResult
 from wakeful.clock import Clock, DatabaseTime, SystemClock
 from wakeful.connections import Session
 from wakeful.errors import WakefulError
-from wakeful.memory import Memory, Source
-from wakeful.outcomes import Moved, Park
+from wakeful.memory import Memory, Source, waits_behind
+from wakeful.outcomes import Moved
 from wakeful.signals import Signal
 from wakeful.window import SIZE, Entry, Window
 
@@ -235,7 +235,7 @@ class Driver(threading.Thread):
             return
         result = self._judge(conn, company, dict.fromkeys(ids, True))
         # Where the page has used up what there was, the next one fares no better: the next slot has its own signal.
-        full = gate == "concurrency" and any(_waits_on(outcome, source) for outcome in result.outcomes.values())
+        full = gate == "concurrency" and any(waits_behind(outcome, source) for outcome in result.outcomes.values())
         if len(ids) == PASS and not full:
             self._memory.walk_on(source, ids[-1])
 
@@ -252,7 +252,3 @@ class Driver(threading.Thread):
 
 # Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
 _WALKS = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
-
-
-def _waits_on(outcome: object, source: Source) -> bool:
-    return isinstance(outcome, Park) and (outcome.refusal.gate, outcome.refusal.key) == source[1:]

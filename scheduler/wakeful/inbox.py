@@ -8,9 +8,8 @@ from datetime import datetime
 
 from wakeful.executions import RunKey, Status
 from wakeful.identity import Identity
+from wakeful.outcomes import Gate
 from wakeful.signals import Signal
-
-Gate = tuple[str, str]
 
 
 @dataclass(slots=True)

@@ -180,7 +180,7 @@ class Memory:
             self.is_due(company, wake, signalled=True)
         for wake in chosen:
             source = None if wake in result.busy else self._probes.pop((company, wake), None)
-            if source is not None and not _still_closed(result.outcomes.get(wake), source):
+            if source is not None and not waits_behind(result.outcomes.get(wake), source):
                 self._sources.setdefault(source, FIRST_ID)
 
     def _deadline(self, company: str, wake: UUID, due_at: datetime) -> None:
@@ -192,5 +192,6 @@ class Memory:
                     window.narrow(self._time.moment(last))
 
 
-def _still_closed(outcome: object, source: Source) -> bool:
-    return isinstance(outcome, Park) and (outcome.refusal.gate, outcome.refusal.key) == source[1:]
+def waits_behind(outcome: object, source: Source) -> bool:
+    """Whether a pass found that a receipt waits behind just this gate."""
+    return isinstance(outcome, Park) and outcome.refusal.at == source[1:]

@@ -11,6 +11,8 @@ from uuid import UUID
 
 GRACE = timedelta(seconds=30)
 
+Gate = tuple[str, str]  # its kind and its key: what producers signal when it opens
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -32,6 +34,11 @@ class Refusal:
     opens_on: str
     reopens_at: datetime | None = None
     final: bool = False
+
+    @property
+    def at(self) -> Gate:
+        """The gate that refuses."""
+        return self.gate, self.key
 
 
 # ── verdicts: what a kind's plugin says of one receipt ──────────────────────────────────────────────────
@@ -55,7 +62,7 @@ class Wait:
 class End:
     """The receipt ends without a run of its own.
 
-    ``state`` is one of coalesced, skipped, retired, settled, cancelled, failed; ``into`` the wake or run
+    ``state`` is one of coalesced, retired, settled, cancelled, failed; ``into`` the wake or run
     that carries it, if any.
     """
 

@@ -84,6 +84,7 @@ class Scheduler:
         self._started = False
         self.owner = False
         self._owners_work = False
+        self._panic = False
 
     def start(self) -> None:
         """Check the schema, then start working. Returns at once; ``wait_ready`` tells when it listens.
@@ -237,7 +238,7 @@ class Scheduler:
         self.dispatcher.admit(admitting=bool(working))
         self._owners_work = bool(working and values.get("owners_enabled", True))
         self.driver.enable(enabled=self._owners_work)
-        if values.get("panic", False) != getattr(self, "_panic", False):
+        if values.get("panic", False) != self._panic:
             self._panic = bool(values.get("panic", False))
             self.driver.signalled(Signal("settings"))
 

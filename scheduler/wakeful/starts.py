@@ -15,7 +15,7 @@ from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
 from wakeful.endings import Endings
 from wakeful.executions import RunKey, RunSpec
-from wakeful.inbox import Gate
+from wakeful.outcomes import Gate
 from wakeful.retries import Retries, Timer
 from wakeful.terminals import Ending
 from wakeful.timers import Timers

@@ -15,7 +15,7 @@ from psycopg import Connection
 from wakeful import fence, meter, store
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
-from wakeful.results import Conclusion
+from wakeful.results import Conclusion, storable
 
 TEXT = 10_000  # characters of a message or an error that a row keeps
 
@@ -176,7 +176,7 @@ def _text(text: str | None) -> str | None:
     """Make a text from outside storable: what an executor says may hold anything."""
     if text is None:
         return None
-    return text[:TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    return storable(text[:TEXT])
 
 
 def _is_metered(ending: Ending) -> bool:
