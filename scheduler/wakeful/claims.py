@@ -15,7 +15,7 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from wakeful import gates, store, terminals
+from wakeful import gates, store, terminals, turns
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.ledger import Ledger
@@ -49,6 +49,7 @@ class Claims:
         full: the pass looked at as many as it was allowed; there may be more.
         left: somebody else held rows that could have been claimed; they are to be looked at again in a moment.
         halted: a setting forbids claims, or this host was declared dead; nothing was done.
+        turn: when the next run may start behind an account that has just reopened.
     """
 
     started: tuple[RunKey, ...] = ()
@@ -58,6 +59,7 @@ class Claims:
     full: bool = False
     left: bool = False
     halted: bool = False
+    turn: datetime | None = None
 
 
 def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gate: Gate | None, crash: Crash) -> Claims:
@@ -70,12 +72,20 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
     """
     # Behind one gate a run may still wait while another no longer does, so more are judged than may be started.
     look = limit if gate is None else max(limit, PAGE)
+    turn: turns.Turn | None = None
     with conn.transaction():
+        if gate is not None and gate[0] in turns.GATES:
+            turn = turns.take(conn, company, gate[1])
+            if turn is not None:
+                gate, limit = ("rate", gate[1]), min(limit, turn.allowed)
+                look = max(1, limit)
         with conn.pipeline():
             store.run(conn, "settings.cached_plans")
             ids, left = _lock(conn, company, who, look, gate)
         if not ids:
             return Claims(left=left)
+        if turn is not None and limit == 0:
+            return Claims(turn=turn.next)
         if store.run(conn, "settings.halted", {"host": who.host}).fetchall()[0].halted:
             return Claims(halted=True)
         key = {"company": company, "ids": ids}
@@ -107,7 +117,8 @@ def claim(conn: Connection[Any], company: str, who: Claimant, *, limit: int, gat
         crash(CrashPoint.CLAIM_BEFORE_COMMIT)
     crash(CrashPoint.CLAIM_AFTER_COMMIT)
     reopened = _look_again(conn, company, wait)
-    return Claims(started, wait, reopened, tuple(end), full=len(ids) >= look or len(go) > limit, left=left)
+    full = len(ids) >= look or len(go) > limit
+    return Claims(started, wait, reopened, tuple(end), full, left, turn=turn.next if turn is not None else None)
 
 
 def _lock(conn: Connection[Any], company: str, who: Claimant, limit: int, gate: Gate | None) -> tuple[list[UUID], bool]:

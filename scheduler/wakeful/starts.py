@@ -131,7 +131,9 @@ class Starts:
         self._claimed.update(dict.fromkeys(done.started))
         for opening, moment in claims.next_opening(done.waiting).items():
             self._timers.set(("gate", company, *opening), self._time.monotonic_at(moment))
-        if done.left:
+        if done.turn is not None and gate is not None:
+            self._timers.set(("gate", company, "rate", gate[1]), self._time.monotonic_at(done.turn))
+        elif done.left:
             timer = ("company", company) if gate is None else ("gate", company, *gate)
             self._timers.set_earlier(timer, self._clock.monotonic() + BUSY)
         for ending in done.ended:

@@ -416,3 +416,30 @@ def test_a_real_child_meets_its_limit_sleeps_and_goes_on(
         )
     first, second = seen.read_text().splitlines()
     assert first == second
+
+
+def test_runs_that_were_queued_before_the_limit_start_on_the_ramp_too(
+    database: Database, conn: Conn, clock: WatchedClock, company: str, tmp_path: Path
+) -> None:
+    # Admitted all at once, since nothing limits yet; then the first ones meet the limit.
+    waiting = 200
+    admit(conn, *(request(conn) for _ in range(50)))
+    for _ in range(3):
+        admit(conn, *(request(conn) for _ in range(50)))
+    until = now(conn) + HOURS
+    conn.execute("SELECT wakeful.close_account('acme', %s, %s, 'limit')", (ACCOUNT, until))
+    behind = "SELECT count(*)::integer FROM wakeful.run WHERE wait_gate = %s AND state = 'queued'"
+    with running(instant.scheduler(database, tmp_path, Provider(), clock=clock)):
+        wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (waiting,), within=30, what="all waiting")
+        clock.advance(until - clock.now() + timedelta(milliseconds=1))
+        wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (0,), within=20, what="the reopening")
+        told = why(conn, "acme", conn.execute("SELECT id FROM wakeful.run WHERE wait_gate = 'rate' LIMIT 1").fetchone()[0])
+        assert (told.gate, told.key, told.reason, told.opens_on) == ("rate", ACCOUNT, "rate.ramp", "its turn, by the clock")
+        for _ in range(70):
+            clock.settle()
+            clock.advance(1)
+        wait_until(lambda: conn.execute(behind, ("rate",)).fetchone() == (0,), within=20, what="all started")
+        claimed = "SELECT extract('epoch' FROM claimed_at - %s)::float8 FROM wakeful.run ORDER BY 1"
+        starts = [seconds for (seconds,) in conn.execute(claimed, (until,))]
+    assert len(starts) == waiting
+    assert_ramped(starts, Ramp())

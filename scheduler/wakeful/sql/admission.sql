@@ -89,7 +89,10 @@ CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = %(company)s 
 -- The provider accounts of the candidates: closed or not, and where their ramp and rate stand.
 SELECT p.id, p.closed_at IS NOT NULL, p.closed_until, p.reason, p.resuming = 'ask', t.ramp_from,
        (SELECT count(*)::integer FROM wakeful.run r
-        WHERE t.ramp_from IS NOT NULL AND r.company = p.company AND r.account = p.id AND r.created_at >= t.ramp_from),
+        WHERE t.ramp_from IS NOT NULL AND r.company = p.company AND r.account = p.id AND r.created_at >= t.ramp_from)
+       + (SELECT count(*)::integer FROM wakeful.run r
+          WHERE t.ramp_from IS NOT NULL AND r.company = p.company AND r.account = p.id AND r.claimed_at >= t.ramp_from
+            AND r.created_at < t.ramp_from),
        (SELECT count(*)::integer FROM wakeful.run r
         WHERE p.starts_per_second IS NOT NULL AND r.company = p.company AND r.account = p.id
           AND r.created_at > wakeful.now() - interval '1 second'),

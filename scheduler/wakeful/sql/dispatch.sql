@@ -36,6 +36,35 @@ WHERE r.company = %(company)s AND r.state = 'queued' AND r.wait_gate IS NOT NULL
 ORDER BY r.priority, r.queued_at, r.id LIMIT %(limit)s
 FOR NO KEY UPDATE OF r SKIP LOCKED
 
+-- name: take_turn
+-- One scheduler at a time lets runs start behind an account; nobody waits for it.
+SELECT pg_try_advisory_xact_lock(hashtextextended('wakeful turn ' || %(company)s || ' ' || %(account)s, 0)) AS mine
+
+-- name: ramp
+-- The ramp of an account that has just reopened, and how many runs have started on it, as admission counts them.
+SELECT t.ramp_from, x.rate, x.period, wakeful.wall() AS now,
+       (SELECT count(*)::integer FROM wakeful.run r
+        WHERE r.company = p.company AND r.account = p.id AND r.created_at >= t.ramp_from)
+       + (SELECT count(*)::integer FROM wakeful.run r
+          WHERE r.company = p.company AND r.account = p.id AND r.claimed_at >= t.ramp_from AND r.created_at < t.ramp_from)
+       AS started
+FROM wakeful.provider_account p
+CROSS JOIN LATERAL (SELECT (wakeful.setting_value('ramp_starts', '1') #>> '{}')::float8 AS rate,
+                           (wakeful.setting_value('ramp_doubles', '10') #>> '{}')::float8 AS period) AS x
+CROSS JOIN LATERAL (SELECT CASE WHEN p.closed_at IS NULL THEN p.ramp_from
+                                WHEN p.resuming = 'auto' AND p.closed_until <= wakeful.now() THEN p.closed_until
+                                END AS ramp_from) AS t
+WHERE p.company = %(company)s AND p.id = %(account)s AND t.ramp_from > wakeful.now() - make_interval(secs => 12 * x.period)
+
+-- name: wait_for_turn
+-- The account is open again: what waited for that waits for its turn.
+UPDATE wakeful.run r
+SET wait_gate = 'rate', wait_key = %(account)s, wait_reason = 'rate.ramp', wait_since = wakeful.wall(), reopens_at = NULL,
+    wait_message = 'account ' || %(account)s || ' starts its sleepers one after another', opens_on = 'its turn, by the clock'
+FROM (SELECT q.id FROM wakeful.run q WHERE q.company = %(company)s AND q.state = 'queued' AND q.wait_gate = 'provider'
+      AND q.wait_key = %(account)s ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS u
+WHERE r.company = %(company)s AND r.id = u.id
+
 -- name: left_behind
 -- Whether a run this host may take was left out because somebody held its row: it is looked at again in a moment.
 SELECT EXISTS (

@@ -6,6 +6,7 @@
 ALTER TABLE wakeful.company ADD COLUMN max_concurrent_runs integer CHECK (max_concurrent_runs > 0);
 ALTER TABLE wakeful.run ADD COLUMN account text, ADD COLUMN survivors integer, ADD COLUMN processes integer;
 CREATE INDEX run_of_account ON wakeful.run (company, account, created_at) WHERE account IS NOT NULL;
+CREATE INDEX run_of_account_claimed ON wakeful.run (company, account, claimed_at) WHERE account IS NOT NULL;
 CREATE INDEX run_of_agent_ended ON wakeful.run (company, agent, ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- ── records ─────────────────────────────────────────────────────────────────────────────────────────────
