@@ -1,7 +1,7 @@
 """Whose turn it is behind an account that has just reopened: runs that were queued before start on its ramp too.
 
-What is admitted after the reopening was ramped by its admission; what had been admitted before, and waited to be claimed,
-takes turns here. One scheduler at a time hands them out.
+What is admitted after the reopening was ramped by its admission; what had been admitted before, and waited to be
+claimed, takes turns here. One scheduler at a time hands them out.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from tests.conditions import wait_until
 from tests.integration import instant
 from tests.integration.instant import Instant, running
 from tests.integration.runs import row
+from tests.passes import WHO, admit
 
-from wakeful import host_loss, post_mortem, terminals
+from wakeful import claims, host_loss, post_mortem, terminals
 from wakeful.crash_points import no_crash
 from wakeful.doubt import declare_uncertain
 from wakeful.executions import RunKey
@@ -185,6 +186,16 @@ def test_a_host_that_lives_after_all_loses_its_runs_and_claims_nothing(conn: Con
             wait_runs(conn, "succeeded", 2)
         assert len(runs(conn, "queued")) == 1
         assert len(lost.started) == 1
+
+
+def test_no_claim_of_a_dead_host_is_written(conn: Conn) -> None:
+    wake(conn)
+    admit(conn, conn.execute("SELECT id FROM wakeful.wake").fetchone()[0])
+    text = "INSERT INTO wakeful.host (id, machine, dead_at, dead_by) VALUES (%s, 'm', wakeful.now(), 'user:ann')"
+    conn.execute(text, (WHO.host,))
+    done = claims.claim(conn, "acme", WHO, limit=9, gate=None, crash=no_crash)
+    assert (done.halted, done.started) == (True, ())
+    assert len(runs(conn, "queued")) == 1
 
 
 def test_a_host_that_registers_again_lives(conn: Conn, site: Site) -> None:

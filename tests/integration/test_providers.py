@@ -433,8 +433,15 @@ def test_runs_that_were_queued_before_the_limit_start_on_the_ramp_too(
         wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (waiting,), within=30, what="all waiting")
         clock.advance(until - clock.now() + timedelta(milliseconds=1))
         wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (0,), within=20, what="the reopening")
-        told = why(conn, "acme", conn.execute("SELECT id FROM wakeful.run WHERE wait_gate = 'rate' LIMIT 1").fetchone()[0])
-        assert (told.gate, told.key, told.reason, told.opens_on) == ("rate", ACCOUNT, "rate.ramp", "its turn, by the clock")
+        told = why(
+            conn, "acme", conn.execute("SELECT id FROM wakeful.run WHERE wait_gate = 'rate' LIMIT 1").fetchone()[0]
+        )
+        assert (told.gate, told.key, told.reason, told.opens_on) == (
+            "rate",
+            ACCOUNT,
+            "rate.ramp",
+            "its turn, by the clock",
+        )
         for _ in range(70):
             clock.settle()
             clock.advance(1)
