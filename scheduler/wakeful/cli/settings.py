@@ -11,7 +11,7 @@ from wakeful.errors import InvalidInput
 
 # Every setting with its default and what it does.
 KNOWN: tuple[tuple[str, bool | int, str], ...] = (
-    ("circuit_ends", 5, "equal ends in a row that close an agent's circuit"),
+    ("circuit_ends", 5, "equal ends in a row that open an agent's circuit: nothing of it runs"),
     ("create_companies", False, "the first mention of a company creates it"),
     ("dedup_days", 7, "days for which an idempotency key answers with its wake"),
     ("draining", False, "save, but admit nothing"),

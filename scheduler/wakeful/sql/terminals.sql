@@ -1,5 +1,5 @@
 -- The one funnel through which claimed runs end or go back, under the fence. Lock order: the runs at their
--- generation (the fence), then their issues ascending; settle_runs takes what comes after.
+-- generation (the fence), their issues ascending, their sessions; then settle_runs, and the accounts last.
 
 -- name: lock_issues
 -- The issues of the ending runs, ascending.

@@ -6,8 +6,9 @@
 -- spent, `spend` what was, `reservation` what admitted runs still may. Instance tables (host, setting,
 -- clock, epoch, instance_audit, migration) belong to no company.
 --
--- Lock order of every transaction: the writer's own run, issues ascending, wakes, waits, agent runs of a
--- wave, the company's limits lock, project (only to pause or resume it).
+-- Lock order of every transaction: the writer's own runs, issues, sessions (agent, issue, key), wakes, waits, agent runs
+-- of a wave, the company's limits lock, circuits, projects (only to pause or resume them), provider accounts; of each
+-- kind ascending.
 --
 -- Time comes from two functions: wakeful.now() (statement time, STABLE, so it stays an index condition) and
 -- wakeful.wall() (clock time, for grace and leases, since a host's transaction may be long). A test clock

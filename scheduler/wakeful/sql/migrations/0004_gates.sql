@@ -745,7 +745,7 @@ BEGIN
     RETURN result;
 END $$;
 
--- Closes the circuits of agents whose last N ends bear one signature. Part of settle_runs.
+-- Opens the circuits of agents whose last N ends bear one signature. Part of settle_runs.
 CREATE FUNCTION wakeful.check_circuits(company text, runs uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
