@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conditions import wait_until
+from tests.crash import site as processes
 from tests.integration import instant
 from tests.integration.instant import Instant, running
 from tests.integration.runs import row
@@ -233,3 +234,31 @@ def test_one_signal_for_one_word(conn: Conn, site: Site, listener: Any) -> None:
     assert declare_dead(conn) == "merged"
     assert declare_dead(conn) == "existing"
     assert [(s["t"], s["s"]) for s in listener.heard()] == [("settings", "hosts")]
+
+
+def test_a_killed_host_s_real_child_is_replaced_and_says_nothing_that_counts(
+    conn: Conn, database: Database, tmp_path: Path
+) -> None:
+    killed = processes.Site(database, tmp_path)
+    try:
+        gate = killed.gate()
+        killed.writer(gate.wait)
+        killed.wake()
+        lost = killed.scheduler(host="lost").wait_ready()
+        killed.wait_executions(1)
+        wait_runs(conn, "running", 1)
+        lost.kill()
+        declare_dead(conn)
+        killed.scheduler(host="other", data=tmp_path / "elsewhere").wait_ready()
+        killed.wait_executions(2)
+        gate.open()
+        gate.open()
+        found = killed.wait_run("succeeded")
+        assert killed.executions() == [f"{found['id']}-1", f"{found['id']}-2"]
+        assert (found["host"], found["generation"], found["attempt"]) == ("other", 2, 2)
+        # The lost host comes back, with an exit record of the first generation on its disk.
+        killed.wait_alone()
+        killed.scheduler(host="lost").wait_ready()
+        assert killed.run() == found
+    finally:
+        killed.close()
