@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from wakeful.owners import Owner
     from wakeful.receipts import Fact
 
-_LIVE = ("queued", "starting", "running", "suspended", "stopping")
-
 
 class Retries:
     """Owner of wakes of kind ``task_retry``."""
@@ -33,6 +31,7 @@ class Retries:
 def judge_retry(fact: Fact) -> Verdict:
     """Return whether a retry may go on to the gates. Pure."""
     from wakeful.outcomes import End, Proceed, Refusal, Wait
+    from wakeful.receipts import LIVE_RUN
 
     if fact.issue_is_terminal:
         return End("retired", "issue.terminal", f"issue {fact.issue} is {fact.issue_status}")
@@ -45,7 +44,7 @@ def judge_retry(fact: Fact) -> Verdict:
         return End("retired", "retry.superseded", f"run {fact.newer_run} came after it", into=fact.newer_run)
     if fact.source_state == "succeeded":
         return End("retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run)
-    if fact.source_state in _LIVE:
+    if fact.source_state in LIVE_RUN:
         key = fact.issue or str(fact.certified_run)
         message = f"run {fact.certified_run}, which is to be retried, has not ended"
         return Wait(Refusal("execution", key, "execution.source", message, "the end of that run"))

@@ -19,10 +19,9 @@ from psycopg import Connection
 
 from wakeful import store
 from wakeful.errors import InvalidInput, NotFound
-from wakeful.receipts import FINAL, LIVE_RUN, PENDING
+from wakeful.receipts import ENDED_RUN, FINAL, ISSUE_STATUSES, LIVE_RUN, PENDING
 
 LONGEST_PAGE = 1000
-_ENDED_RUN = ("succeeded", "failed", "cancelled", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ LISTINGS: Mapping[str, Listing] = MappingProxyType(
             Listing(
                 "issues",
                 "id",
-                states=("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled"),
+                states=ISSUE_STATUSES,
             ),
             Listing(
                 "wakes",
@@ -89,8 +88,8 @@ LISTINGS: Mapping[str, Listing] = MappingProxyType(
                 "runs",
                 "id",
                 by_end=True,
-                groups=(("live", LIVE_RUN), ("ended", _ENDED_RUN)),
-                states=LIVE_RUN + _ENDED_RUN,
+                groups=(("live", LIVE_RUN), ("ended", ENDED_RUN)),
+                states=LIVE_RUN + ENDED_RUN,
                 filters=("agent", "issue"),
             ),
             Listing("budgets", "id"),

@@ -15,11 +15,10 @@ from wakeful.admission import PASS, PassResult
 from wakeful.clock import Clock, DatabaseTime
 from wakeful.outcomes import Moved, Park
 from wakeful.signals import Signal
-from wakeful.timers import Timers
+from wakeful.timers import BUSY, Timers
 from wakeful.window import Entry, Window
 
 FIRST_ID = UUID(int=0)
-BUSY = 1.0  # seconds after which a row that somebody held is looked at again
 
 Receipt = tuple[str, UUID]
 Source = tuple[str, str, str]  # company, gate, key

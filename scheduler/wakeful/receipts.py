@@ -11,6 +11,8 @@ from uuid import UUID
 PENDING = ("deferred", "queued", "claimed", "error")
 FINAL = ("linked", "coalesced", "skipped", "retired", "settled", "cancelled", "failed")
 LIVE_RUN = ("queued", "starting", "running", "suspended", "stopping")
+ENDED_RUN = ("succeeded", "failed", "cancelled", "lost")
+ISSUE_STATUSES = ("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled")
 TERMINAL_ISSUE = ("done", "cancelled")
 
 

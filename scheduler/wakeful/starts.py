@@ -18,13 +18,12 @@ from wakeful.executions import RunKey, RunSpec
 from wakeful.outcomes import Gate
 from wakeful.retries import Retries, Timer
 from wakeful.terminals import Ending
-from wakeful.timers import Timers
+from wakeful.timers import BUSY, Timers
 from wakeful.watch import Watch
 
 log = logging.getLogger("wakeful.starts")
 
 CHUNK = 50  # runs whose payloads are in memory together
-BUSY = 1.0  # seconds after which rows are looked at again that somebody else held
 
 
 class Starts:

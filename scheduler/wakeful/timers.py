@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+BUSY = 1.0  # seconds after which a row that somebody else held is looked at again
+
 
 class Timers(Generic[K]):
     """Deadlines by key, on any monotonic scale of seconds."""

@@ -9,8 +9,6 @@ from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
 
-STATUSES = ("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled")
-
 
 @noun()
 def issue() -> None:

@@ -131,7 +131,9 @@ def wakes(
 
 def standing(row: Mapping[str, Any]) -> str:
     """Return what a listed wake is, in people's words: it waits, or one of three ends."""
-    if row["state"] == "linked" and row["run_state"] in ("queued", "starting", "running", "suspended", "stopping"):
+    from wakeful.receipts import LIVE_RUN
+
+    if row["state"] == "linked" and row["run_state"] in LIVE_RUN:
         return str(row["run_state"])
     return ENDS.get(row["state"]) or ("waiting" if row["wait_reason"] else "saved")
 

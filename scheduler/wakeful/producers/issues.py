@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from wakeful.producers import arguments as check
 from wakeful.producers.statement import Statement, call
-
-STATUSES = ("backlog", "todo", "in_progress", "in_review", "blocked", "done", "cancelled")
+from wakeful.receipts import ISSUE_STATUSES
 
 
 def create_issue(
@@ -52,11 +51,11 @@ def assign_issue(company: str, issue: str, assignee: str | None, *, actor: str |
 
 
 def set_issue_status(company: str, issue: str, status: str, *, actor: str | None = None) -> Statement:
-    """Set an issue's status: one of ``STATUSES``."""
+    """Set an issue's status: one of ``wakeful.receipts.ISSUE_STATUSES``."""
     return call(
         "set_issue_status",
         check.identifier("company", company),
         check.identifier("issue", issue),
-        check.one_of("status", status, *STATUSES),
+        check.one_of("status", status, *ISSUE_STATUSES),
         check.actor(actor),
     )
