@@ -50,7 +50,7 @@ def export(conn: Connection[Any], company: str) -> Iterator[str]:
                     found = True
                     yield json.dumps({"table": table.name, "row": row}, ensure_ascii=False)
         if not found:
-            raise NotFound(f"company {company!r} does not exist")
+            raise NotFound(f"company {company!r} does not exist", hint="list them: wakeful company list")
 
 
 def erase(conn: Connection[Any], company: str, *, host: str, data: Path, actor: str) -> Erased:

@@ -21,9 +21,13 @@ def effect_key(effect_root: UUID | str, name: str) -> str:
     Arguments:
         effect_root: the first wake of the re-arm chain (``wake.effect_root`` in ``input.json``).
         name: which effect, in the agent's own words; 1 to 200 characters without a colon.
+
+    Raises:
+        InvalidInput: ``name`` is none of these.
+        ValueError: ``effect_root`` is no UUID.
     """
     if not 1 <= len(name) <= 200 or ":" in name:
         from wakeful.errors import InvalidInput
 
-        raise InvalidInput("an effect's name has 1 to 200 characters and no colon")
+        raise InvalidInput(f"{name!r:.250} is no name of an effect", hint="give 1 to 200 characters without a colon")
     return f"{UUID(str(effect_root))}:{name}"

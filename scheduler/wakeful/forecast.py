@@ -69,7 +69,9 @@ def of_raise(
     with conn.transaction():
         store.run(conn, "transactions.snapshot")
         if not store.run(conn, "forecast.has_budget", {"company": company, "policy": policy}).fetchall()[0].found:
-            raise NotFound(f"there is no budget {policy!r} in company {company!r}")
+            raise NotFound(
+                f"there is no budget {policy!r} in company {company!r}", hint="list them: wakeful budget list"
+            )
         while len(told) < MOST:
             page = {"company": company, "gate": "budget", "key": policy, "after": after, "limit": PAGE}
             ids = [row.id for row in store.run(conn, "window.parked", page)]

@@ -146,7 +146,11 @@ class Hooks:
         return self._collect("register_migrations", _migration_claims, taken)
 
     def commands(self, root: click.Group) -> None:
-        """Let each plugin add commands to ``root``. A command that exists already disables the plugin that adds it."""
+        """Let each plugin add commands to ``root``. A command that exists already disables the plugin that adds it.
+
+        Raises:
+            PluginError: that happened, under ``plugins_strict``.
+        """
         import click
 
         for plugin in self._active():

@@ -17,14 +17,6 @@ TERMINAL_ISSUE = ("done", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class WakeId:
-    """A receipt's identity."""
-
-    company: str
-    id: UUID
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
     """Everything one receipt's judgement may depend on, read in one statement under its lock.
 

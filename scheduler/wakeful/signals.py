@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-CHANNEL = "wakeful"
 TOPICS = frozenset({"eligibility", "dispatch", "settlement", "settings", "renewal"})
 LONGEST = 300  # a budget's key is its longest id and a word
 

@@ -7,7 +7,7 @@ psycopg's named ones. Nothing is read at import.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, LiteralString, cast
@@ -69,9 +69,3 @@ def run(conn: Connection[Any], name: str, params: Params | None = None, *, prepa
     """Run one block on the given connection and return its cursor; rows are named tuples."""
     cursor = conn.cursor(row_factory=cast("RowFactory[Any]", namedtuple_row))
     return cursor.execute(query(name), params, prepare=prepare)
-
-
-def run_many(conn: Connection[Any], name: str, rows: Iterable[Params]) -> None:
-    """Run one block once per parameter set."""
-    with conn.cursor() as cursor:
-        cursor.executemany(query(name), rows)

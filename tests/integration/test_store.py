@@ -93,7 +93,7 @@ def test_every_name_that_is_asked_for_exists() -> None:
     asked = {
         name
         for text in sources().values()
-        for name in re.findall(r"\b(?:run|run_many|query)\([^\"'()]*\"(\w+\.\w+)\"", text)
+        for name in re.findall(r"\b(?:run|query)\([^\"'()]*\"(\w+\.\w+)\"", text)
     }
     missing = [name for name in sorted(asked) if not name.startswith("testing.") and name not in BLOCKS]
     assert missing == []
