@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks a process to end, the second ends it at once."""
+"""SIGTERM, SIGINT and SIGHUP: the first asks a process to end, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DONE = 0  # what is no signal's number
 
 
@@ -33,7 +33,9 @@ def until_signalled(start: Callable[[], None], stop: Callable[[], bool]) -> bool
         os.write(tell, bytes([DONE]))
 
     former_fd = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    former = {number: signal.signal(number, lambda *_: None) for number in NUMBERS}
+    # A terminal that closes ends what runs in it; nohup says that it shall not.
+    numbers = [one for one in NUMBERS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
+    former = {number: signal.signal(number, lambda *_: None) for number in numbers}
     try:
         threading.Thread(target=live, name="wakeful life", daemon=True).start()
         while (number := os.read(told, 1)[0]) != DONE:

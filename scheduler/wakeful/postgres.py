@@ -26,6 +26,7 @@ from wakeful.postgres_locks import LockFile, is_held
 from wakeful.postgres_log import ServerLog, last_words
 
 _ELSEWHERE = "choose another directory with --data or WAKEFUL_DATA, or name a server with --dsn"
+STOP_WITHIN = timedelta(seconds=60)
 _SETTINGS = {
     "listen_addresses": "",
     "port": str(postgres_socket.PORT),
@@ -56,7 +57,7 @@ class EmbeddedServer:
         *,
         binaries: Literal["wheel", "path"] = "wheel",
         start_within: timedelta = timedelta(seconds=120),
-        stop_within: timedelta = timedelta(seconds=60),
+        stop_within: timedelta = STOP_WITHIN,
         beat: timedelta = timedelta(milliseconds=20),
         search: str | None = None,
         installed: Path = Path("/usr/lib/postgresql"),

@@ -196,7 +196,7 @@ class Scheduler:
                 log.warning("executor %s does not close: %s", name, error)
 
     def run_until_signalled(self) -> int:
-        """Start, run until SIGTERM or SIGINT, stop; a second signal exits at once.
+        """Start, run until SIGTERM, SIGINT or SIGHUP, stop; a second signal exits at once.
 
         Only for the main thread. Returns the exit code: 0, or 1 when something did not end within the grace.
         """

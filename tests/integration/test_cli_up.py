@@ -13,8 +13,10 @@ from typing import IO, Any
 import psycopg
 import pytest
 from tests.command_line import CommandLine, open_directory
+from tests.conditions import wait_until
 from tests.unit.test_plugins import Site
 
+from wakeful import postgres_socket
 from wakeful.postgres_home import settle
 from wakeful.postgres_locks import is_held
 from wakeful.testing import Database
@@ -137,3 +139,31 @@ def test_an_embedded_server_that_dies_is_started_again(started: list[subprocess.
         scheduler.send_signal(signal.SIGTERM)
         assert scheduler.wait(60) == 0
         assert not is_held(home / "data/postgres.running")
+
+
+def test_a_frozen_embedded_server_delays_the_end_little(started: list[subprocess.Popen[bytes]]) -> None:
+    with open_directory() as home:
+        scheduler = CommandLine(home / "data").start("up", "--shutdown-grace", "2s")
+        started.append(scheduler)
+        until(scheduler.stderr, "listening and owning")
+        process = postgres_socket.postmaster(settle(home / "data"))
+        assert process is not None
+        signal.pidfd_send_signal(process, signal.SIGSTOP)
+        try:
+            scheduler.send_signal(signal.SIGTERM)
+            assert scheduler.wait(15) == 3
+        finally:
+            signal.pidfd_send_signal(process, signal.SIGCONT)
+            os.close(process)
+        # What it was asked to do it does when it can.
+        wait_until(lambda: not is_held(home / "data/postgres.running"), within=30, what="the server's end")
+
+
+def test_a_terminal_that_closes_ends_it_in_order(
+    database: Database, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    scheduler = CommandLine(tmp_path / "data", database.dsn).start("up")
+    started.append(scheduler)
+    until(scheduler.stderr, "listening and owning")
+    scheduler.send_signal(signal.SIGHUP)
+    assert scheduler.wait(60) == 0

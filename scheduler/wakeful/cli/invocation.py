@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wakeful.producers import ProducerResult, Statement
 
 MIGRATION_DEADLINE = timedelta(minutes=30)
+LEAST_PATIENCE = timedelta(seconds=1)  # with an embedded server that is to end
 
 
 class Invocation:
@@ -64,7 +65,8 @@ class Invocation:
         """Lend the settings with the DSN of a server that is there: the one they name, or the embedded one.
 
         Arguments:
-            keep: start the embedded one again whenever it dies meanwhile.
+            keep: start the embedded one again whenever it dies meanwhile, and let its end take no longer than a
+                scheduler's: a frozen one is left behind, to end when it wakes up.
 
         Raises:
             DatabaseUnavailable: the embedded server cannot be started.
@@ -72,13 +74,15 @@ class Invocation:
         if self.config.dsn is not None:
             yield self.config
             return
-        from wakeful.postgres import EmbeddedServer
+        from wakeful.postgres import STOP_WITHIN, EmbeddedServer
         from wakeful.postgres_keeper import Keeper
 
         if rendering.on_terminal() and not (self.config.data / "postgres").exists():
             rendering.note(f"making an embedded PostgreSQL in {self.config.data}")
+        # It is asked to end, and after this time to end at once, for as long again.
+        patience = max(self.config.shutdown_grace / 2, LEAST_PATIENCE) if keep else STOP_WITHIN
         with (
-            EmbeddedServer(self.config.data, binaries=self.config.postgres) as embedded,
+            EmbeddedServer(self.config.data, binaries=self.config.postgres, stop_within=patience) as embedded,
             Keeper(embedded) if keep else contextlib.nullcontext(),
         ):
             yield replace(self.config, dsn=embedded.dsn)
