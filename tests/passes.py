@@ -12,11 +12,11 @@ import psycopg
 from wakeful import claims, store, terminals
 from wakeful.admission import Admission, PassResult
 from wakeful.claims import Claimant
+from wakeful.crash_points import Crash, no_crash
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.outcomes import Gate, Park
 from wakeful.owners import Owner
 from wakeful.results import Conclusion
-from wakeful.testing import CrashPoint, nothing
 from wakeful_plugins.execution_wait import Waits
 from wakeful_plugins.request import Requests
 from wakeful_plugins.task_retry import Retries
@@ -32,7 +32,7 @@ def owners() -> list[Owner]:
 
 
 def admission(
-    *more: Owner, gates: Sequence[Any] = (), crash: CrashPoint = nothing, only: Sequence[Owner] | None = None
+    *more: Owner, gates: Sequence[Any] = (), crash: Crash = no_crash, only: Sequence[Owner] | None = None
 ) -> Admission:
     return Admission([*(owners() if only is None else only), *more], gates, crash=crash, draw=lambda: 0.5)
 
@@ -76,13 +76,13 @@ def runs(conn: Conn, where: str = "true", *arguments: Any) -> list[UUID]:
 
 
 def start(
-    conn: Conn, company: str = "acme", *, gate: Gate | None = None, crash: CrashPoint = nothing
+    conn: Conn, company: str = "acme", *, gate: Gate | None = None, crash: Crash = no_crash
 ) -> tuple[RunKey, ...]:
     """Claim what can be claimed, or what waits on a gate, as a dispatcher does."""
     return claims.claim(conn, company, WHO, limit=100, gate=gate, crash=crash).started
 
 
-def end(conn: Conn, key: RunKey, state: str = "failed", *, crash: CrashPoint = nothing) -> None:
+def end(conn: Conn, key: RunKey, state: str = "failed", *, crash: Crash = no_crash) -> None:
     """The terminal of a run, as a dispatcher writes it."""
     ending = terminals.Ending(key, Conclusion(state, EndClass.FAILED, "run.failed"), grade=Grade.CONTAINED)
     terminals.record(conn, key.company, [ending], crash=crash)

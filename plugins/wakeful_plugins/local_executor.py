@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wakeful
+from wakeful.crash_points import CrashPoint, no_crash
 from wakeful.errors import ExecutorError
 from wakeful.executions import Executor, RunKey, RunSpec, Status
 from wakeful_plugins.child_environment import child_environment
-from wakeful_plugins.crash_points import CrashPoint, no_crash
 from wakeful_plugins.process_table import send
 from wakeful_plugins.run_directory import RunDirectories
 from wakeful_plugins.run_evidence import RunEvidence

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from wakeful.crash_points import CrashPoint
 from wakeful.errors import ExecutorError
 from wakeful.executions import Ended, NeverStarted, Pending, RunKey, Running, Status, Uncertain
 from wakeful_plugins.containment import carriers, clear_survivors
-from wakeful_plugins.crash_points import CrashPoint
 from wakeful_plugins.process_table import ProcessIdentity, open_process, stat_of
 from wakeful_plugins.run_directory import RunDirectories
 from wakeful_plugins.run_files import RunFiles

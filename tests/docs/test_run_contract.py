@@ -20,9 +20,9 @@ from tests import passes
 
 import wakeful
 from wakeful import terminals, work
+from wakeful.crash_points import no_crash
 from wakeful.executions import EndClass, Grade, RunKey, RunSpec
 from wakeful.results import read_result
-from wakeful.testing import nothing
 from wakeful_plugins.child_environment import child_environment
 from wakeful_plugins.reader_rules import BadRules, parse
 from wakeful_plugins.result_reader import JsonLinesReader
@@ -85,7 +85,7 @@ def test_input_json_is_what_a_retry_on_an_issue_is_given(conn: psycopg.Connectio
     passes.end(conn, first)
     key = start(wakeful.request_retry(company, first.run))
     died = terminals.Death(key, Grade.CONTAINED, "its runner was killed")
-    terminals.record(conn, company, [], [died], crash=nothing)
+    terminals.record(conn, company, [], [died], crash=no_crash)
     [key] = passes.start(conn)
     given = work.read(conn, company, [key])[key]
     [example] = blocks("input.json", "json")

@@ -28,6 +28,7 @@ import pluggy
 import pytest
 from tests.conditions import wait_until
 
+from wakeful.crash_points import CrashPoint
 from wakeful.errors import ExecutorError
 from wakeful.executions import (
     EndClass,
@@ -46,7 +47,6 @@ from wakeful.executions import (
 from wakeful.hookspecs import Specs
 from wakeful.testing import HoldAt
 from wakeful_plugins import local_executor
-from wakeful_plugins.crash_points import CrashPoint
 from wakeful_plugins.local_executor import LocalExecutor
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,12 @@ from tests.workplace import Workplace, scheduler
 
 import wakeful
 from wakeful import fence, store, terminals
+from wakeful.crash_points import no_crash
 from wakeful.errors import InvalidInput
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
 from wakeful.results import Conclusion
 from wakeful.scheduler import Tuning
-from wakeful.testing import Database, VirtualClock, expect_blocked, nothing
+from wakeful.testing import Database, VirtualClock, expect_blocked
 from wakeful.work import read
 
 Conn = psycopg.Connection[Any]
@@ -154,7 +155,7 @@ def ending(key: RunKey, session: str | None, end_class: EndClass = EndClass.OK) 
 
 
 def record(conn: Conn, *endings: terminals.Ending) -> terminals.Settled:
-    return terminals.record(conn, "acme", endings, crash=nothing)
+    return terminals.record(conn, "acme", endings, crash=no_crash)
 
 
 def tokens(conn: Conn) -> list[tuple[str, int]]:
@@ -168,7 +169,7 @@ def test_whatever_a_newer_generation_has_overtaken_writes_no_session(
     record(conn, ending(claimed(conn, "I-1"), "s1"))
     old = claimed(conn, "I-1")
     died = terminals.Death(old, Grade.CONTAINED, "its runner was killed")
-    terminals.record(conn, company, [], [died], crash=nothing)
+    terminals.record(conn, company, [], [died], crash=no_crash)
     [new] = passes.start(conn)
     assert new == replace(old, generation=2)
     settled = record(conn, ending(old, "late", end_class))
@@ -197,7 +198,7 @@ def test_a_writer_behind_the_fence_waits_and_is_refused(database: Database, conn
 def test_the_next_generation_is_given_the_session_again_and_input_says_so(conn: Conn, company: str) -> None:
     record(conn, ending(claimed(conn, "I-1"), "s1"))
     old = claimed(conn, "I-1")
-    terminals.record(conn, company, [], [terminals.Death(old, Grade.CONTAINED, "killed")], crash=nothing)
+    terminals.record(conn, company, [], [terminals.Death(old, Grade.CONTAINED, "killed")], crash=no_crash)
     # Meanwhile the policy has changed: each claim asks it anew.
     wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], session_policy={"mode": "fresh"}))
     [new] = passes.start(conn)

@@ -91,9 +91,7 @@ def test_every_block_is_used() -> None:
 
 def test_every_name_that_is_asked_for_exists() -> None:
     asked = {
-        name
-        for text in sources().values()
-        for name in re.findall(r"\b(?:run|query)\([^\"'()]*\"(\w+\.\w+)\"", text)
+        name for text in sources().values() for name in re.findall(r"\b(?:run|query)\([^\"'()]*\"(\w+\.\w+)\"", text)
     }
     missing = [name for name in sorted(asked) if not name.startswith("testing.") and name not in BLOCKS]
     assert missing == []

@@ -17,9 +17,10 @@ from tests.workplace import Run, Workplace, scheduler
 
 import wakeful
 from wakeful import config, meter, plugins, terminals
+from wakeful.crash_points import no_crash
 from wakeful.errors import NotFound
 from wakeful.executions import Grade, RunKey
-from wakeful.testing import Database, expect_blocked, nothing
+from wakeful.testing import Database, expect_blocked
 from wakeful.usage import Usage
 from wakeful_plugins import result_reader
 
@@ -222,7 +223,7 @@ def test_every_attempt_that_executed_something_must_be_known(
     for ran, tally in zip(executed, tallies, strict=True):
         if tally:
             wakeful.run(conn, wakeful.add_spend("acme", tally, run=key.run))
-        terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed", ran)], crash=nothing)
+        terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed", ran)], crash=no_crash)
         key = RunKey(key.company, key.run, key.generation + 1)
         if ran is executed[0] and key.generation == 2:
             assert passes.start(conn) == (key,)
@@ -239,13 +240,13 @@ def test_an_end_that_nobody_reported_is_unknown(conn: Conn, company: str) -> Non
     wakeful.run(conn, wakeful.set_budget("acme", "company", 100, estimate=5))
     key = claimed(conn)
     wakeful.run(conn, wakeful.stop_run("acme", key.run))
-    settled = terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=nothing)
+    settled = terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=no_crash)
     assert settled.ended == {key}
     assert conn.execute("SELECT amount, provenance FROM wakeful.spend").fetchall() == [(5, "unknown")]
     key = claimed(conn)
     wakeful.run(conn, wakeful.stop_run("acme", key.run))
     died = terminals.Death(key, Grade.CONTAINED, "never started", executed=False)
-    assert terminals.record(conn, "acme", [], [died], crash=nothing).ended == {key}
+    assert terminals.record(conn, "acme", [], [died], crash=no_crash).ended == {key}
     assert conn.execute("SELECT count(*) FROM wakeful.spend").fetchone() == (1,)
     key = claimed(conn)
     conn.execute(
@@ -260,7 +261,7 @@ def test_attempts_that_died_are_unknown_when_there_are_no_more(conn: Conn, compa
     wakeful.run(conn, wakeful.set_budget("acme", "company", 100, estimate=5))
     wakeful.run(conn, wakeful.add_agent("acme", "coder", ["true"], max_attempts=1))
     key = claimed(conn)
-    terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=nothing)
+    terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=no_crash)
     assert passes.start(conn) == ()
     assert conn.execute("SELECT state, reason FROM wakeful.run").fetchall() == [("failed", "run.attempts")]
     assert conn.execute("SELECT amount, provenance FROM wakeful.spend").fetchall() == [(5, "unknown")]
@@ -422,7 +423,7 @@ def test_a_run_that_reserved_nothing_may_spend_nothing(conn: Conn, company: str)
 
 def test_a_queued_run_that_has_overrun_is_not_started_again(conn: Conn, company: str) -> None:
     key = overrun(conn)
-    terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=nothing)
+    terminals.record(conn, "acme", [], [terminals.Death(key, Grade.CONTAINED, "killed")], crash=no_crash)
     wakeful.run(conn, wakeful.add_spend("acme", 5, run=key.run))
     assert state(conn, key) == ("cancelled", "run.overrun", "system:budget")
     assert conn.execute("SELECT amount, provenance FROM wakeful.spend").fetchall() == [(5, "reported")]

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wakeful.testing.blocking import Blocked, expect_blocked
     from wakeful.testing.clock import VirtualClock
-    from wakeful.testing.crash import CrashPoint, HoldAt, KillAt, nothing
+    from wakeful.testing.crash import HoldAt, KillAt
     from wakeful.testing.database import Database, Server
     from wakeful.testing.statements import Statements
 
 _HOMES = {
     "Blocked": "blocking",
-    "CrashPoint": "crash",
     "Database": "database",
     "HoldAt": "crash",
     "KillAt": "crash",
@@ -25,12 +24,10 @@ _HOMES = {
     "Statements": "statements",
     "VirtualClock": "clock",
     "expect_blocked": "blocking",
-    "nothing": "crash",
 }
 
 __all__ = [
     "Blocked",
-    "CrashPoint",
     "Database",
     "HoldAt",
     "KillAt",
@@ -38,7 +35,6 @@ __all__ = [
     "Statements",
     "VirtualClock",
     "expect_blocked",
-    "nothing",
 ]
 
 

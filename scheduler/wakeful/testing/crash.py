@@ -1,7 +1,6 @@
 """Crash points: named places at which a test kills the process, or holds it until it has looked.
 
-The product takes an injected ``CrashPoint`` and calls it with the name of the place; outside tests that is
-:func:`nothing`.
+They stand where the product passes a ``wakeful.crash_points.CrashPoint``, in the place of ``no_crash``.
 """
 
 from __future__ import annotations
@@ -9,13 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
-
-CrashPoint = Callable[[str], None]
-
-
-def nothing(_place: str) -> None:
-    """Pass every place."""
 
 
 class KillAt:
