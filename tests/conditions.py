@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], *, within: float = 10.0, what: str = "the condition") -> T:
+def wait_until(predicate: Callable[[], T], *, within: float = 30.0, what: str = "the condition") -> T:
     """Return the first true value of ``predicate``, asked again and again.
 
     Raises:

@@ -111,7 +111,7 @@ class Schedulers:
         """Return a scheduler that is ready."""
         made = self.build(tuning, **how)
         made.start()
-        assert made.wait_ready(10)
+        assert made.wait_ready(30)
         return made
 
     def stop_all(self) -> None:

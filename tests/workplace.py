@@ -114,5 +114,5 @@ def scheduler(dsn: str, data: Path, *, tuning: Tuning | None = None, more: list[
     shipped = [EntryPoint(name, value, "wakeful") for name, value in project["entry-points"]["wakeful"].items()]
     made = Scheduler(settings, plugins.load(settings, entry_points=shipped, plugins=more or []), tuning=tuning)
     made.start()
-    assert made.wait_ready(10)
+    assert made.wait_ready(30)
     return made

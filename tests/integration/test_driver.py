@@ -515,7 +515,7 @@ def test_a_signal_that_comes_while_a_window_is_read_is_compared_with_the_new_hor
     assert keeper.reached.wait(10)
     soon = request(conn, None, at=after(conn, 60))
     keeper.open.set()
-    assert scheduler.wait_ready(10)
+    assert scheduler.wait_ready(30)
     watched.settle()
     watched.step(61)
     wait_ended(conn, soon)

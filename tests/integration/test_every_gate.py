@@ -54,7 +54,7 @@ def scheduler(database: Database, conn: psycopg.Connection[Any], tmp_path: Path)
     settings = config.load({"dsn": database.dsn, "data": str(tmp_path)}, os.environ, tmp_path)
     running = Scheduler(settings, plugins.load(settings, plugins=[HostPlugin()]))
     running.start()
-    assert running.wait_ready(10)
+    assert running.wait_ready(30)
     yield running
     assert running.stop()
 

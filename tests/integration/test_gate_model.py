@@ -222,7 +222,7 @@ def scheduler(database: Database, tmp_path: Path) -> Iterator[Scheduler]:
     settings_ = config.load({"dsn": database.dsn, "data": str(tmp_path)}, os.environ, tmp_path)
     running = Scheduler(settings_, plugins.load(settings_))
     running.start()
-    assert running.wait_ready(10)
+    assert running.wait_ready(30)
     yield running
     assert running.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,7 +119,8 @@ def test_a_repeated_migrate_only_reads(database: Database, statements: Statement
     assert migrations.apply(conn) == []
     ran = statements.executed()
     assert len(ran) <= 2
-    assert all(one.text.startswith("SELECT") for one in ran)
+    # PostgreSQL 15 counts a statement with the comment before it.
+    assert all(re.sub("^(--.*\n)*", "", one.text).startswith("SELECT") for one in ran)
 
 
 def test_a_repeated_migrate_delays_no_reader_and_waits_for_no_writer(database: Database, conn: Conn) -> None:
