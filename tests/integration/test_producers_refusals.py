@@ -104,3 +104,11 @@ def test_the_database_checks_for_itself(conn: Conn, company: str, call: str, cau
 
     with pytest.raises(InvalidInput, match=cause), translated():
         conn.execute(f"SELECT wakeful.{call}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("retention_days", "1e400"), ("ramp_starts", '"x"'), ("draining", "7"), ("nonsense", "true")]
+)
+def test_a_setting_that_would_stop_everything_is_no_row_either(conn: Conn, name: str, value: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation):
+        conn.execute("INSERT INTO wakeful.setting (name, value, changed_by) VALUES (%s, %s, 'me')", (name, value))

@@ -54,11 +54,21 @@ CREATE TABLE wakeful.epoch (
 );
 INSERT INTO wakeful.epoch DEFAULT VALUES;
 
+-- Whether a value suits a setting: what reads settings trusts them, and a bad one would stop everything.
+CREATE FUNCTION wakeful.suits_setting(name text, value jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT coalesce(CASE
+    WHEN $1 IN ('scheduler_enabled', 'owners_enabled', 'draining', 'panic', 'create_companies')
+        THEN pg_catalog.jsonb_typeof($2) = 'boolean'
+    WHEN $1 IN ('retention_days', 'dedup_days', 'circuit_ends', 'ramp_starts', 'ramp_doubles')
+        THEN pg_catalog.jsonb_typeof($2) = 'number' AND ($2 #>> '{}') ~ '^[1-9][0-9]{0,4}$'
+    END, false) $$;
+
 CREATE TABLE wakeful.setting (
     name wakeful.id PRIMARY KEY,
     value jsonb NOT NULL,
     changed_at timestamptz NOT NULL DEFAULT wakeful.now(),
-    changed_by text NOT NULL
+    changed_by text NOT NULL,
+    CHECK (wakeful.suits_setting(name, value))
 );
 
 CREATE TABLE wakeful.host (

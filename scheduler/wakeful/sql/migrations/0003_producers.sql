@@ -911,12 +911,7 @@ AS $$
 DECLARE result wakeful.receipt; held jsonb;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
-    IF (CASE
-        WHEN set_setting.name IN ('scheduler_enabled', 'owners_enabled', 'draining', 'panic', 'create_companies')
-            THEN jsonb_typeof(set_setting.value) = 'boolean'
-        WHEN set_setting.name IN ('retention_days', 'dedup_days', 'circuit_ends', 'ramp_starts', 'ramp_doubles')
-            THEN jsonb_typeof(set_setting.value) = 'number' AND (set_setting.value #>> '{}') ~ '^[1-9][0-9]{0,4}$'
-        ELSE false END) IS NOT TRUE THEN
+    IF NOT wakeful.suits_setting(set_setting.name, set_setting.value) THEN
         PERFORM wakeful.refuse('WK422', format('setting %s cannot be %s', coalesce(set_setting.name, '(none)'), coalesce(set_setting.value::text, 'null')),
             'true or false: scheduler_enabled owners_enabled draining panic create_companies; 1 to 99999: retention_days dedup_days circuit_ends ramp_starts ramp_doubles');
     END IF;
