@@ -250,3 +250,16 @@ def test_a_narrow_terminal_gets_escapes(cli: CommandLine) -> None:
     assert done.code == 0
     assert "\\u20ac \\x1b[2J" in done.out
     assert "\x1b" not in cli("issue", "list").out
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "12000-01-01", "0044-03-15 BC"])
+def test_a_time_that_python_cannot_hold_spoils_no_list(database: Database, tmp_path: Path, moment: str) -> None:
+    cli = CommandLine(tmp_path / "data", database.dsn)
+    cli("company", "add", "acme")
+    cli("agent", "add", "coder", "--run", "true")
+    made = cli("wake", "coder", "--json").json
+    database.connect().execute("UPDATE wakeful.wake SET created_at = %s", (moment,))
+    for words in (["wakes"], ["wakes", "--json"], ["why", made["wake"]], ["company", "list"]):
+        done = cli(*words)
+        assert done.code == 0, done.err
+    assert cli("wakes", "--json").json["rows"][0]["id"] == made["wake"]

@@ -111,9 +111,11 @@ class Invocation:
 
     def _require_schema(self, session: Session) -> None:
         from wakeful import migrations
+        from wakeful.cli.times import tolerate
         from wakeful.errors import SchemaMismatch
 
         with session.autocommit() as conn:
+            tolerate(conn)
             missing = migrations.pending(conn, migrations.core())
         if missing and self.config.dsn is not None:
             absent = len(missing) == len(migrations.core())
