@@ -21,6 +21,7 @@ from wakeful_plugins.process_table import send
 from wakeful_plugins.run_directory import RunDirectories
 from wakeful_plugins.run_evidence import RunEvidence
 from wakeful_plugins.run_files import RunFiles
+from wakeful_plugins.run_instance import RunInstances
 from wakeful_plugins.run_record import read_holder, read_started
 from wakeful_plugins.runner_process import RunnerSettings, seconds, start_runner, why_not_isolated
 
@@ -69,6 +70,7 @@ class LocalExecutor:
         crash: Callable[[str], None] = no_crash,
     ) -> None:
         self._directories = RunDirectories(data)
+        self._instances = RunInstances(data)
         self._settings = RunnerSettings(
             python=python, poll=poll, drain=drain, output_cap=output_cap, isolated=namespaces
         )
@@ -109,6 +111,8 @@ class LocalExecutor:
             self._directories.create_beside(coordination)
             self._directories.create_beside(path / "work")
             files.publish("input.json", document)
+            if spec.coordination is None and not spec.instance:
+                environment["WAKEFUL_INSTANCE"] = self._instances.token(key)
             self._crash(CrashPoint.RUN_INPUT)
             with self._spawning:
                 if not self._evidence.watches(key):
@@ -187,6 +191,7 @@ class LocalExecutor:
     def close(self) -> None:
         """Stop watching. Leaves running children alone."""
         self._evidence.close()
+        self._instances.close()
 
     def _check_namespaces(self) -> None:
         """Raise ExecutorError if pid namespaces are asked for and do not work; tried until they do, then no more."""

@@ -18,6 +18,11 @@ def company_folder(company: str) -> str:
     return hashlib.sha256(company.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def coordination_root(data: Path, company: str) -> Path:
+    """Return where the coordination root of a company lies below the data root ``data``."""
+    return data.absolute() / "coord" / company_folder(company)
+
+
 class RunDirectories:
     """All run directories below ``data``, the data root of this host."""
 
@@ -29,8 +34,8 @@ class RunDirectories:
         return self._data.joinpath(*self._parts(key))
 
     def coordination(self, key: RunKey) -> Path:
-        """Return the run's coordination root, shared by its generations."""
-        return self._data / "coord" / company_folder(key.company) / str(key.run)
+        """Return the coordination root of the run's company on this host."""
+        return coordination_root(self._data, key.company)
 
     def open(self, key: RunKey) -> RunFiles | None:
         """Return the run's files, or None if it has no directory. Raises ExecutorError if it is not ours alone."""

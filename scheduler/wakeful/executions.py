@@ -65,8 +65,8 @@ class RunSpec:
         environment: literal values, set after ``allow``; WAKEFUL_ names are the executor's own.
         agent, issue: for WAKEFUL_AGENT and WAKEFUL_ISSUE.
         token: the outside-effect token, for WAKEFUL_TOKEN.
-        coordination: path of the coordination root, for WAKEFUL_COORD; None means one of the run's own.
-        instance: id of the agent's coordination instance, for WAKEFUL_INSTANCE; "" means the run's id.
+        coordination: path of the coordination root, for WAKEFUL_COORD; None means the one of the run's company.
+        instance: token of the captured file generation, for WAKEFUL_INSTANCE; "" means one opened for this execution.
         max_runtime, silence_limit: None means no limit.
         stop_grace: between TERM and KILL.
     """
