@@ -48,21 +48,20 @@ class RunInstances:
         """
         from wakeful_coordination.errors import CoordinationError, InDoubt, Superseded
 
-        with self._guard:
+        try:
+            root = self._root(key.company)
+        except InDoubt as error:
+            _log.warning("run %s gets no file coordination: %s", key.run, error.message)
+            return str(key.run)
+        except CoordinationError as error:
+            raise _refusal(key, error) from error
+        try:
             try:
-                root = self._root(key.company)
-            except InDoubt as error:
-                _log.warning("run %s gets no file coordination: %s", key.run, error.message)
-                return str(key.run)
-            except CoordinationError as error:
-                raise _refusal(key, error) from error
-            try:
-                try:
-                    return root.generations.open(key.cookie).token
-                except Superseded:  # an earlier submit got this far
-                    return root.generations.capture(key.cookie).token
-            except CoordinationError as error:
-                raise _refusal(key, error) from error
+                return root.generations.open(key.cookie).token
+            except Superseded:  # an earlier submit got this far
+                return root.generations.capture(key.cookie).token
+        except CoordinationError as error:
+            raise _refusal(key, error) from error
 
     def close(self) -> None:
         """Close the roots."""
@@ -73,10 +72,11 @@ class RunInstances:
     def _root(self, company: str) -> Coordination:
         from wakeful_coordination import Coordination
 
-        if company not in self._open:
-            path = coordination_root(self._data, company)
-            self._open[company] = Coordination.open(str(path), keep=KEPT_LEASES)
-        return self._open[company]
+        with self._guard:
+            if company not in self._open:
+                path = coordination_root(self._data, company)
+                self._open[company] = Coordination.open(str(path), keep=KEPT_LEASES)
+            return self._open[company]
 
 
 def _refusal(key: RunKey, error: CoordinationError) -> ExecutorError:
