@@ -258,7 +258,7 @@ def test_a_root_that_cannot_be_used_keeps_the_run_from_starting(cli: CommandLine
     path = made_root(cli)
     path.mkdir(mode=0o700)
     (path / "foreign").touch()
-    with pytest.raises(ExecutorError, match="gets no generation of its files: .* holds other files"):
+    with pytest.raises(ExecutorError, match=r"gets no generation of its files: .* holds other files"):
         executors.new().submit(spec(cli, "true"), key_of(uuid.uuid4()))
 
 

@@ -38,7 +38,7 @@ def _remember(context: click.Context, option: click.Parameter, value: object) ->
     elif option.name == "debug":
         invocation.debug = True
     else:
-        invocation.flags[str(option.name)] = value
+        invocation.remember(str(option.name), value)
 
 
 class Leaf(click.Command):

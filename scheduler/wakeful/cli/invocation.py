@@ -35,6 +35,11 @@ class Invocation:
         self.debug = False
         self._config: Config | None = None
 
+    def remember(self, name: str, value: object) -> None:
+        """Take one option into the settings."""
+        self.flags[name] = value
+        self._config = None  # read before, to look for a plugin's command, whose options came after it
+
     @property
     def config(self) -> Config:
         """The effective settings. Raises ConfigError."""
