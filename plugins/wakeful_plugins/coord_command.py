@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -156,8 +155,9 @@ def relay(invocation: Invocation, late: bool, given: str | None) -> None:
 
     with invocation.connection() as conn:
         company = invocation.company(conn)
-        path = place.named_root(given) or coordination_root(invocation.config.data, company)
-        if given is None and not Path(path).exists():
+        chosen = place.named_root(given)
+        path = chosen or coordination_root(invocation.config.data, company)
+        if chosen is None and not path.exists():  # no run of the company was ever here
             invocation.answer({"delivered": [], "quarantined": [], "left": []}, "delivered: 0")
             return
         with place.opened(path) as root:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -21,12 +23,12 @@ from tests.coordination_site import NOWHERE, command_line, made_root
 from tests.integration.runs import queued
 
 from wakeful import producers
+from wakeful.crash_points import CrashPoint
 from wakeful.errors import ExecutorError
 from wakeful.executions import Ended, RunKey, RunSpec
 from wakeful.testing import Database
 from wakeful_coordination import Coordination, Generation
 from wakeful_plugins import event_relay
-from wakeful_plugins.crash_points import CrashPoint
 from wakeful_plugins.local_executor import LocalExecutor
 from wakeful_plugins.run_directory import coordination_root
 
@@ -174,6 +176,17 @@ def test_emit_loads_no_database_driver(cli: CommandLine, root: Coordination) -> 
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_documented_commands_publish(cli: CommandLine, root: Coordination, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/coordination.md").read_text()
+    (script,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "status.json").write_text('{"to": "review"}')
+    _, given = agent(root, key_of(uuid.uuid4()))
+    function = f'wakeful() {{ {shlex.join(cli.words())} "$@"; }}\n'
+    subprocess.run(["sh", "-ec", function + script], env=cli.environment(**given), cwd=tmp_path, timeout=60, check=True)
+    types = sorted(root.outbox.read(txid).event.type for txid in root.outbox.pending())
+    assert types == ["acme.own", "comment", "spend", "status"]
 
 
 # ── the generation of a run ─────────────────────────────────────────────────────────────────────────────
@@ -387,5 +400,5 @@ def test_while_the_database_is_down_everything_is_kept(cli: CommandLine, root: C
 
 def test_nothing_to_relay_is_no_error(online: CommandLine, company: str) -> None:
     assert online("coord", "relay").out == "delivered: 0\n"
-    done = online("coord", "relay", "--root", "/nonexistent/root")
-    assert done.code == 1
+    assert online("coord", "relay", "--root", "/nonexistent/root").code == 1
+    assert online("coord", "relay", WAKEFUL_COORD="/nonexistent/root").code == 1
