@@ -349,11 +349,14 @@ def test_slots_are_never_exceeded_and_companies_take_turns(
     conn.execute("SELECT wakeful.set_setting('scheduler_enabled', 'false')")
     wake(conn, 20)
     executor = Instant(ends=False)
-    with running(instant.scheduler(database, tmp_path, executor, slots=3)):
+    scheduler = instant.scheduler(database, tmp_path, executor, slots=3)
+    with running(scheduler):
         conn.execute("SELECT wakeful.set_setting('scheduler_enabled', 'true')")
         wait_states(conn, running=3, queued=17)
         conn.execute("SELECT wakeful.request_wake('other', 'coder')")
         wait_states(conn, running=3, queued=18)
+        # Turns are taken by who is in line; on a busy machine the newcomer's signal may still be on its way.
+        wait_until(lambda: "other" in scheduler.dispatcher._starts._in_line, what="the other company to be in line")
         ended = 0
         while not any(key.company == "other" for key in executor.started):
             key = next(k for k, s in executor.statuses.items() if isinstance(s, instant.Running))
