@@ -6,6 +6,7 @@ until the receipt at fault is alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,6 +22,10 @@ A = TypeVar("A")
 
 # How a deferred receipt may end without a run; linking is the admission's alone.
 ENDS = frozenset({"coalesced", "retired", "settled", "cancelled", "failed"})
+# Seconds that one answer may take. The pass holds locks meanwhile, and the server ends what idles in a transaction.
+PATIENCE = 5.0
+# Seconds for which a plugin that took longer is not asked: else it alone would fill the owners' time.
+REST = 60.0
 
 
 class Judges:
@@ -29,9 +34,18 @@ class Judges:
     Arguments:
         owners: each kind is judged by the one that lists it.
         gates: hosts' own gates, in their order.
+        monotonic: seconds of a clock that never goes back.
     """
 
-    def __init__(self, owners: Iterable[Owner], gates: Sequence[GateCheck] = ()) -> None:
+    def __init__(
+        self,
+        owners: Iterable[Owner],
+        gates: Sequence[GateCheck] = (),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._resting: dict[str, float] = {}
         self._judges: dict[str, Owner] = {kind: owner for owner in owners for kind in owner.kinds}
         self._gates = tuple(gates)
 
@@ -49,7 +63,7 @@ class Judges:
             owner = self._judges.get(kind)
             if owner is not None:
                 name = f"owner {owner.name}"
-                answers = _asked(name, batch, lambda owner=owner, batch=batch: owner.judge(batch))  # type: ignore[misc]  # mypy cannot infer such a lambda
+                answers = self._asked(name, batch, lambda owner=owner, batch=batch: owner.judge(batch))  # type: ignore[misc]  # mypy cannot infer such a lambda
                 for fact, answer in zip(batch, answers, strict=True):
                     verdicts[fact.id] = _verdict(name, answer)
         return verdicts
@@ -66,13 +80,25 @@ class Judges:
             if not asked:
                 break
             name = f"gate {gate.kind}"
-            answers = _asked(name, asked, lambda gate=gate, asked=asked: gate.judge(conn, asked))  # type: ignore[misc]  # mypy cannot infer such a lambda
+            answers = self._asked(name, asked, lambda gate=gate, asked=asked: gate.judge(conn, asked))  # type: ignore[misc]  # mypy cannot infer such a lambda
             for fact, answer in zip(asked, answers, strict=True):
                 if isinstance(answer, Refusal):
                     refusals[fact.id] = answer
                 elif answer is not None:
                     raise PluginError(f"{name} answered {answer!r:.100}, which is no refusal")
         return refusals
+
+    def _asked(self, name: str, facts: Sequence[Fact], ask: Callable[[], Sequence[A]]) -> Sequence[A]:
+        began = self._monotonic()
+        if began < self._resting.get(name, began):
+            raise PluginError(
+                f"{name} took more than {PATIENCE:g} s, and is not asked for a while", hint="make it quick"
+            )
+        try:
+            return _asked(name, facts, ask)
+        finally:
+            if self._monotonic() - began > PATIENCE:
+                self._resting[name] = self._monotonic() + REST
 
 
 def _asked(name: str, facts: Sequence[Fact], ask: Callable[[], Sequence[A]]) -> Sequence[A]:

@@ -86,8 +86,8 @@ def test_kills_at_any_moment(hall: Hall, seed: int) -> None:
             strike(hall, living, draw)
     wait_until(lambda: over(site), within=120, what="the end of all runs")
     check(site)
-    living[0].kill()
-    living[1].kill()
+    for one in living:
+        one.close()
     site.scheduler(lease=LEASE).wait_ready()
     wait_silent(hall.database)
 
@@ -144,12 +144,17 @@ def wait_silent(database: Database) -> None:
     """Wait until three seconds have passed without one statement."""
     with Statements(database) as counted:
         since = time.monotonic()
+        heard: Counter[str] = Counter()
 
         def silent() -> bool:
             nonlocal since
-            if counted.executed():
+            if said := [one for one in counted.executed() if "pg_stat_statements" not in one.text]:
+                heard.update(one.text for one in said)
                 counted.reset()
                 since = time.monotonic()
             return time.monotonic() >= since + 3
 
-        wait_until(silent, within=30, what="three silent seconds")
+        try:
+            wait_until(silent, within=30, what="three silent seconds")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {heard}") from None

@@ -1,0 +1,44 @@
+"""Plugins as judges: one that takes too long is left alone for a while, so that the others get on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.facts import fact
+
+from wakeful.errors import PluginError
+from wakeful.judges import PATIENCE, REST, Judges
+from wakeful.outcomes import Proceed, Verdict
+from wakeful.receipts import Fact
+
+
+class Slow:
+    name = "slow"
+    kinds = frozenset({"slow"})
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.took = 0.0
+        self.calls = 0
+
+    def judge(self, facts: Sequence[Fact]) -> Sequence[Verdict]:
+        self.calls += 1
+        self.now += self.took
+        return [Proceed() for _ in facts]
+
+
+def test_a_slow_owner_is_not_asked_for_a_while() -> None:
+    slow = Slow()
+    judges = Judges([slow], monotonic=lambda: slow.now)
+    batch = [fact(kind="slow")]
+    slow.took = PATIENCE
+    assert len(judges.verdicts(batch)) == 1
+    slow.took = PATIENCE + 0.1
+    assert len(judges.verdicts(batch)) == 1
+    with pytest.raises(PluginError, match="owner slow took more than 5 s"):
+        judges.verdicts(batch)
+    assert slow.calls == 2
+    slow.now += REST
+    slow.took = 0
+    assert len(judges.verdicts(batch)) == 1
