@@ -188,6 +188,10 @@ class LocalExecutor:
         finally:
             files.close()
 
+    def forget(self, company: str) -> None:
+        """Delete the run directories and the coordination root of a company. Follows no link."""
+        self._directories.forget(company)
+
     def close(self) -> None:
         """Stop watching. Leaves running children alone."""
         self._evidence.close()

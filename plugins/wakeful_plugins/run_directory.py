@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 from wakeful.errors import ExecutorError
@@ -36,6 +37,12 @@ class RunDirectories:
     def coordination(self, key: RunKey) -> Path:
         """Return the coordination root of the run's company on this host."""
         return coordination_root(self._data, key.company)
+
+    def forget(self, company: str) -> None:
+        """Delete the run directories and the coordination root of a company. Follows no link."""
+        for folder in (self._data / "runs" / company_folder(company), coordination_root(self._data, company)):
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
 
     def open(self, key: RunKey) -> RunFiles | None:
         """Return the run's files, or None if it has no directory. Raises ExecutorError if it is not ours alone."""

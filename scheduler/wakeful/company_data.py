@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from psycopg import Connection
 
 from wakeful import producers, store
 from wakeful.errors import NotFound
+from wakeful.executions import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,14 @@ def export(conn: Connection[Any], company: str) -> Iterator[str]:
             raise NotFound(f"company {company!r} does not exist", hint="list them: wakeful company list")
 
 
-def erase(conn: Connection[Any], company: str, *, host: str, data: Path, actor: str) -> Erased:
-    """Erase a company's words from its rows, then its run directories from this host.
+def erase(
+    conn: Connection[Any], company: str, *, host: str, data: Path, actor: str, executors: Iterable[Executor] = ()
+) -> Erased:
+    """Erase a company's words from its rows, then its run directories and instance files from this host.
 
     Arguments:
-        data: this host's data directory; nothing outside its ``runs`` is deleted.
+        data: this host's data directory; no run directory outside its ``runs`` is deleted.
+        executors: this host's; each forgets what else it keeps for the company.
 
     Raises:
         NotFound, Conflict: as ``erase_company`` says; nothing was erased.
@@ -74,4 +78,6 @@ def erase(conn: Connection[Any], company: str, *, host: str, data: Path, actor: 
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)
                 deleted += 1
+    for executor in executors:
+        executor.forget(company)
     return Erased(deleted, tuple(elsewhere))

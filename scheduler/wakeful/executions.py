@@ -204,5 +204,8 @@ class Executor(Protocol):
     def logs(self, key: RunKey, stream: str, offset: int, limit: int) -> bytes:
         """Return up to ``limit`` bytes of ``stdout`` or ``stderr`` from a byte offset; empty at the end."""
 
+    def forget(self, company: str) -> None:
+        """Delete everything that is kept here for a company, of which no run is alive any more."""
+
     def close(self) -> None:
         """Stop watching. Leaves running children alone."""

@@ -15,6 +15,7 @@ from tests.gate_table import SETUP
 from wakeful.admission import Admission
 from wakeful.testing import Database
 from wakeful_plugins.request import Requests
+from wakeful_plugins.run_directory import company_folder, coordination_root
 
 Conn = psycopg.Connection[Any]
 COMPANY = "acme"
@@ -181,7 +182,12 @@ def test_a_company_is_exported_and_erased_but_keeps_its_hashes(cli: CommandLine,
     assert refused.code == 4
     assert "company archive" in refused.err
     cli("company", "archive", COMPANY)
+    kept = [cli.data / "runs" / company_folder(COMPANY), coordination_root(cli.data, COMPANY)]
+    others = [cli.data / "runs" / company_folder("other"), coordination_root(cli.data, "other")]
+    for folder in kept + others:
+        (folder / "inside").mkdir(parents=True)
     assert cli("company", "erase", COMPANY, "--yes").code == 0
+    assert [folder.exists() for folder in kept + others] == [False, False, True, True]
     left = cli("company", "export", COMPANY).out
     assert "Friday" not in left
     assert left.count("sha256:") > 3

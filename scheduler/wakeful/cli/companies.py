@@ -118,8 +118,13 @@ def erase(invocation: Invocation, company_id: str, yes: bool) -> None:
     if not yes:
         click.confirm(f"Erase all words of company {company_id}? This cannot be undone", abort=True)
     config = invocation.config
+    executors = invocation.hooks().executors(config)
     with invocation.connection() as conn:
-        done = company_data.erase(conn, company_id, host=config.host, data=config.data, actor=config.actor)
+        done = company_data.erase(
+            conn, company_id, host=config.host, data=config.data, actor=config.actor, executors=executors
+        )
+    for executor in executors:
+        executor.close()
     if invocation.json:
         elsewhere = [{"host": host, "directory": directory} for host, directory in done.elsewhere]
         rendering.emit_json({"company": company_id, "deleted": done.deleted, "elsewhere": elsewhere})
