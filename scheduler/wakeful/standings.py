@@ -65,7 +65,7 @@ def of_wake(row: Any) -> tuple[Standing, str]:
         return Standing.SLEEPING, "its time has not come"
     if row.state == "claimed":
         return Standing.DUE, f"{row.claimed_by} has taken it and looks at it"
-    return Standing.DUE, "its time has come; a scheduler has to look at it"
+    return Standing.DUE, f"its time has come; a scheduler with a plugin for kind {row.kind} has to look at it"
 
 
 def trouble(row: Any) -> tuple[str, ...]:
