@@ -245,7 +245,8 @@ class Leases:
             os.sched_yield()
             if self._try_lock(lease.fd):
                 return
-        if impatient:
+        # No time left is no reason to queue: a waiter left behind would be granted the lease later, for an instant.
+        if impatient or (deadline is not None and deadline <= time.monotonic()):
             raise self._busy(lease)
         if deadline is None:
             with self._root.explained(lease.instance):

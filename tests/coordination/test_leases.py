@@ -50,12 +50,6 @@ def busy(coord: Coordination, instance: str) -> bool:
         return True
 
 
-def free(coord: Coordination, instance: str) -> bool:
-    """Whether the lease can be had; one just given back may pass through an earlier, late waiter first."""
-    with coord.lease(instance, timeout=30):
-        return True
-
-
 def test_invariant_01_one_process_at_a_time_holds_an_instance(coord: Coordination, path: str) -> None:
     opened(coord, "a")
     with Child(HOLDER, path, "a") as child:
@@ -63,7 +57,7 @@ def test_invariant_01_one_process_at_a_time_holds_an_instance(coord: Coordinatio
         assert busy(coord, "a")
         child.tell("go on")
         assert child.hear() == "released"
-        assert free(coord, "a")
+        assert not busy(coord, "a")
 
 
 def test_invariant_01_one_thread_at_a_time_holds_an_instance(coord: Coordination) -> None:
@@ -140,7 +134,7 @@ def test_invariant_02_a_zombie_owner_is_dead_although_its_pid_answers(coord: Coo
         until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         os.kill(child.pid, 0)  # the process table still answers for it
         assert isinstance(liveness(coord.root, sid), Dead)
-        assert free(coord, "a")
+        assert not busy(coord, "a")
 
 
 def session_file(path: str, sid: str) -> Path:
@@ -379,7 +373,7 @@ def test_invariant_04_leases_are_taken_in_ascending_order(path: str) -> None:
                 pass
             with coord.lease("c", "b"):
                 pass
-        assert free(coord, "a")
+        assert not busy(coord, "a")
 
 
 def test_invariant_04_opposite_requests_never_wait_for_each_other(coord: Coordination, path: str) -> None:
@@ -416,7 +410,7 @@ def test_invariant_05_a_nested_lease_asks_the_kernel_for_nothing_and_its_release
                 assert busy(other, "a")
                 assert busy(other, "b")
         assert files.asked == ["unlock", "unlock"]
-        assert free(coord, "a")
+        assert not busy(coord, "a")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -466,7 +460,7 @@ def test_invariant_06_a_forked_child_holds_nothing_and_the_parents_lease_stands(
         assert busy(coord, "a")
         child.tell("release")
         assert child.hear() == "released"
-        assert free(coord, "a")
+        assert not busy(coord, "a")
 
 
 def test_invariant_06_a_surviving_forked_child_does_not_keep_a_dead_parents_lease(
@@ -518,7 +512,7 @@ def test_a_deadline_ends_the_wait_names_the_holder_and_takes_nothing(coord: Coor
         with pytest.raises(LeaseBusy, match=f"held by pid {child.pid}"), coord.lease("a", "b", timeout=0.05):
             pass
         with Coordination.open(path) as other:
-            assert free(other, "a")
+            assert not busy(other, "a")
         child.tell("go on")
         assert child.hear() == "released"
         # The grant that came too late was handed straight back.
@@ -562,7 +556,7 @@ def test_an_interrupted_wait_leaves_no_lock_behind(coord: Coordination, path: st
     waiter._granted.wait = interrupted  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         waiter.grant(30)
-    assert free(coord, "a")
+    assert not busy(coord, "a")
 
 
 def test_an_interrupted_acquisition_leaves_no_lock_behind(coord: Coordination, path: str) -> None:
@@ -579,8 +573,8 @@ def test_an_interrupted_acquisition_leaves_no_lock_behind(coord: Coordination, p
         pass
     coord.leases._size = size
     with Coordination.open(path) as other:
-        assert free(other, "a")
-    assert free(coord, "a")
+        assert not busy(other, "a")
+    assert not busy(coord, "a")
 
 
 def test_leases_work_when_more_are_used_than_are_kept_open(path: str) -> None:
