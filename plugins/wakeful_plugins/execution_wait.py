@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 
 class Waits:
-    """Times parked receipts of every kind; judges none."""
+    """Times parked receipts of every kind; lets their kinds' plugins judge them."""
 
     name = "execution_wait"
     kinds: frozenset[str] = frozenset()
 
     def judge(self, facts: Sequence[Fact]) -> Sequence[Verdict]:
-        """Judge nothing: it lists no kinds."""
-        return []
+        """Let each receipt go on to the plugin of its kind."""
+        from wakeful.outcomes import Proceed
+
+        return [Proceed() for _ in facts]
 
 
 @hookimpl

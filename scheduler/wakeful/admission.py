@@ -17,14 +17,13 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
-from wakeful import backoff, reading, store
+from wakeful import backoff, reading, store, writes
 from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
 from wakeful.judges import Judges
 from wakeful.ledger import Ledger
-from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Park, Refusal, park
+from wakeful.outcomes import Admit, Gone, Moved, Outcome, Park
 from wakeful.owners import GateCheck, Owner
-from wakeful.receipts import Fact
 from wakeful.results import storable
 
 PASS = 100
@@ -108,7 +107,7 @@ class Admission:
     def _once(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
         ids = sorted(wanted)
         signalled = frozenset(i for i in ids if wanted[i])
-        key = {"company": company, "ids": ids}
+        key = {"company": company, "ids": ids, "payload_kinds": self._judges.payload_kinds}
         with conn.transaction():
             with conn.pipeline():
                 store.run(conn, "settings.cached_plans")
@@ -128,66 +127,12 @@ class Admission:
                     limiting = reading.limits(conn, key)
                     ledger = Ledger(limiting())
                 outcomes = decide(mine, verdicts, ledger, further, signalled)
-            runs = self._write(conn, company, mine, outcomes, ledger)
+            runs = writes.write(conn, company, mine, outcomes, ledger)
             self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
         self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
         busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
         return PassResult(outcomes, runs, busy, self._look_again(conn, company, parked))
-
-    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _write(
-        self, conn: Connection[Any], company: str, facts: Sequence[Fact], outcomes: dict[UUID, Outcome], ledger: Ledger
-    ) -> dict[UUID, UUID]:
-        by_id = {fact.id: fact for fact in facts}
-        chosen = [(i, o.retry_of) for i, o in outcomes.items() if isinstance(o, Admit)]
-        runs: dict[UUID, UUID] = {}
-        if chosen:
-            parameters = {"company": company, "wakes": [i for i, _ in chosen], "retry_of": [r for _, r in chosen]}
-            runs = {row.id: row.run for row in store.run(conn, "admission.admit", parameters)}
-            for i, _ in chosen:
-                if i not in runs:
-                    outcomes[i] = _beaten(by_id[i])
-        with conn.pipeline():
-            self._reserve(conn, company, [by_id[i] for i in runs], ledger)
-            self._park(conn, company, by_id, outcomes)
-            ends = {i: o for i, o in outcomes.items() if isinstance(o, End)}
-            if ends:
-                columns = [(i, o.state, o.reason, o.message, o.into) for i, o in ends.items()]
-                names = ("wakes", "states", "reasons", "messages", "into")
-                store.run(conn, "admission.end", {"company": company, **_columns(names, columns)})
-            projects = _projects_to_check(facts, outcomes, ledger)
-            if projects:
-                store.run(conn, "admission.check_project_budgets", {"company": company, "projects": projects})
-            if runs:
-                store.run(conn, "admission.announce", {"company": company})
-        return runs
-
-    def _reserve(self, conn: Connection[Any], company: str, admitted: Sequence[Fact], ledger: Ledger) -> None:
-        rows = [(fact.id, policy, amount) for fact in admitted for policy, amount in ledger.reservations(fact)]
-        if rows:
-            names = ("wakes", "policies", "amounts")
-            store.run(conn, "admission.reserve", {"company": company, **_columns(names, rows)})
-
-    def _park(
-        self, conn: Connection[Any], company: str, facts: Mapping[UUID, Fact], outcomes: Mapping[UUID, Outcome]
-    ) -> None:
-        changed, quiet = [], []
-        for i, outcome in outcomes.items():
-            if not isinstance(outcome, Park):
-                continue
-            why = outcome.refusal
-            if outcome.changed:
-                row = (i, why.gate, why.key, why.reason, why.message, why.opens_on, why.reopens_at, outcome.due_at)
-                changed.append(row)
-            elif outcome.due_at != facts[i].due_at:
-                quiet.append((i, outcome.due_at))
-        if changed:
-            names = ("wakes", "gates", "keys", "reasons", "messages", "opens_on", "reopens_at", "due_at")
-            store.run(conn, "admission.park", {"company": company, **_columns(names, changed)})
-        if quiet:
-            store.run(conn, "admission.settle_down", {"company": company, **_columns(("wakes", "due_at"), quiet)})
 
     # ── afterwards ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,7 +142,8 @@ class Admission:
         ids = sorted(parked)
         with conn.transaction():
             with conn.pipeline():
-                facts, limits = reading.facts_and_limits(conn, {"company": company, "ids": ids})()
+                key = {"company": company, "ids": ids, "payload_kinds": self._judges.payload_kinds}
+                facts, limits = reading.facts_and_limits(conn, key)()
             everyone = frozenset(ids)
             verdicts = self._judges.verdicts(facts)
             further = self._judges.refusals(conn, facts)
@@ -217,35 +163,8 @@ class Admission:
         return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
 
 
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-
-
-def _beaten(fact: Fact) -> Park:
-    refusal = Refusal(
-        "execution", fact.issue or "", "execution.live_run", f"issue {fact.issue} has a live run", "the end of that run"
-    )
-    return park(refusal, waits_on=(fact.wait_gate, fact.wait_key, fact.wait_reason), due_at=fact.due_at, now=fact.now)
-
-
 def _same_gate(parked: Park, outcome: Outcome) -> bool:
     """Whether a second look found the receipt still waiting for what it was parked on (or no longer pending)."""
     if isinstance(outcome, (Gone, Moved)):
         return True
     return isinstance(outcome, Park) and outcome.refusal.at == parked.refusal.at
-
-
-def _projects_to_check(facts: Sequence[Fact], outcomes: Mapping[UUID, Outcome], ledger: Ledger) -> list[str]:
-    """Return the projects whose pause no longer tells the truth about their budget."""
-    wrong = set()
-    for fact in facts:
-        policy = ledger.policy(f"project:{fact.project}") if fact.project else None
-        gone = policy is not None and policy.hard_stop and policy.spent >= policy.amount
-        unpaused = fact.project_pause_reason is None
-        if (
-            fact.project
-            and fact.id in outcomes
-            and ((gone and unpaused) or (not gone and fact.project_pause_reason == "budget"))
-        ):
-            wrong.add(fact.project)
-    return list(wrong)

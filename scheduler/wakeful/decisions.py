@@ -62,7 +62,7 @@ def _decide_one(
     if refusal is not None:
         return waiting(fact, refusal)
     ledger.take(fact)
-    return Admit(verdict.retry_of)
+    return Admit(verdict.retry_of, verdict.comments, verdict.authority, verdict.successor)
 
 
 def no_plugin(fact: Fact) -> Refusal:

@@ -77,7 +77,8 @@ def of_raise(
             ids = [row.id for row in store.run(conn, "window.parked", page)]
             if not ids:
                 break
-            facts, limits = reading.facts_and_limits(conn, {"company": company, "ids": ids})()
+            key = {"company": company, "ids": ids, "payload_kinds": judges.payload_kinds}
+            facts, limits = reading.facts_and_limits(conn, key)()
             raised = _raised(limits, policy, amount, by_amount)
             # One ledger through all pages: what an earlier page would admit, a later one cannot spend again.
             ledger = Ledger(raised) if ledger is None else ledger.joined(raised)

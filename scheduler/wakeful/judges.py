@@ -46,27 +46,44 @@ class Judges:
     ) -> None:
         self._monotonic = monotonic
         self._resting: dict[str, float] = {}
-        self._judges: dict[str, Owner] = {kind: owner for owner in owners for kind in owner.kinds}
+        loaded = tuple(owners)
+        self._timing: dict[str, Owner] = {owner.name: owner for owner in loaded}
+        self._judges: dict[str, Owner] = {kind: owner for owner in loaded for kind in owner.kinds}
         self._gates = tuple(gates)
+        self.payload_kinds = sorted(kind for kind, o in self._judges.items() if getattr(o, "reads_payload", False))
 
     def verdicts(self, facts: Sequence[Fact]) -> dict[UUID, Verdict]:
         """Return the verdict on each receipt whose kind has a judge.
 
+        Where a receipt is timed by another owner than its kind's plugin, that one is asked first; the kind's plugin
+        judges what it lets proceed.
+
         Raises:
             PluginError: a plugin broke its contract.
         """
-        by_kind: dict[str, list[Fact]] = {}
-        for fact in facts:
-            by_kind.setdefault(fact.kind, []).append(fact)
         verdicts: dict[UUID, Verdict] = {}
-        for kind, batch in by_kind.items():
-            owner = self._judges.get(kind)
-            if owner is not None:
-                name = f"owner {owner.name}"
-                answers = self._asked(name, batch, lambda owner=owner, batch=batch: owner.judge(batch))  # type: ignore[misc]  # mypy cannot infer such a lambda
-                for fact, answer in zip(batch, answers, strict=True):
-                    verdicts[fact.id] = _verdict(name, answer)
+        for owner, batch in self._batches(facts, first=True):
+            for fact, verdict in self._asked_of(owner, batch):
+                if not isinstance(verdict, Proceed):
+                    verdicts[fact.id] = verdict
+        for owner, batch in self._batches([fact for fact in facts if fact.id not in verdicts], first=False):
+            for fact, verdict in self._asked_of(owner, batch):
+                verdicts[fact.id] = verdict
         return verdicts
+
+    def _batches(self, facts: Sequence[Fact], *, first: bool) -> list[tuple[Owner, list[Fact]]]:
+        batches: dict[str, tuple[Owner, list[Fact]]] = {}
+        for fact in facts:
+            judge = self._judges.get(fact.kind)
+            owner = self._timing.get(fact.owner) if first else judge
+            if owner is not None and not (first and (owner is judge or judge is None)):
+                batches.setdefault(owner.name, (owner, []))[1].append(fact)
+        return list(batches.values())
+
+    def _asked_of(self, owner: Owner, batch: Sequence[Fact]) -> list[tuple[Fact, Verdict]]:
+        name = f"owner {owner.name}"
+        answers = self._asked(name, batch, lambda: owner.judge(batch))
+        return [(fact, _verdict(name, answer)) for fact, answer in zip(batch, answers, strict=True)]
 
     def refusals(self, conn: Connection[Any], facts: Sequence[Fact]) -> dict[UUID, Refusal]:
         """Return the first refusal of a host's own gate for each receipt that one refuses.

@@ -5,8 +5,10 @@ Expected outcomes are values. Reasons read ``<gate>.<cause>``; the reference lis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 GRACE = timedelta(seconds=30)
@@ -45,10 +47,33 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Successor:
+    """The next wake of a receipt that recurs: saved in the very transaction that links or ends this one.
+
+    Arguments:
+        due_at: when it is due; in the past: at once.
+        payload: its payload; None: the same again.
+    """
+
+    due_at: datetime
+    payload: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Proceed:
-    """The receipt's authority stands; the gates decide. ``retry_of`` names the run this one repeats."""
+    """The receipt's authority stands; the gates decide.
+
+    Arguments:
+        retry_of: the run that this one repeats.
+        comments: ids of the comments that the run is given, in order.
+        authority: in whose name the run acts, as ``user:ann``; None: the receipt's own actor.
+        successor: the next wake of a receipt that recurs; saved only if this one is admitted.
+    """
 
     retry_of: UUID | None = None
+    comments: tuple[str, ...] = ()
+    authority: str | None = None
+    successor: Successor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +87,15 @@ class Wait:
 class End:
     """The receipt ends without a run of its own.
 
-    ``state`` is one of coalesced, retired, settled, cancelled, failed; ``into`` the wake or run
-    that carries it, if any.
+    ``state`` is one of coalesced, retired, settled, cancelled, failed (of an intent also skipped); ``into`` the wake or
+    run that carries it, if any; ``successor`` the next wake of a receipt that recurs.
     """
 
     state: str
     reason: str
     message: str = ""
     into: UUID | None = None
+    successor: Successor | None = None
 
 
 Verdict = Proceed | Wait | End
@@ -79,9 +105,12 @@ Verdict = Proceed | Wait | End
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """One run carries the receipt."""
+    """One run carries the receipt; the rest as its plugin's ``Proceed`` said."""
 
     retry_of: UUID | None = None
+    comments: tuple[str, ...] = ()
+    authority: str | None = None
+    successor: Successor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Times the wakes whose generated column ``owner`` bears its name, and judges the kinds it lists."""
+    """Times the wakes whose generated column ``owner`` bears its name, and judges the kinds it lists.
+
+    Where it times a receipt of another plugin's kind, it is asked first, and the kind's plugin judges what it lets
+    proceed. An owner that sets ``reads_payload = True`` is given its kinds' payloads, as JSON text.
+    """
 
     name: str
     kinds: frozenset[str]

@@ -17,11 +17,57 @@ TERMINAL_ISSUE = ("done", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
+class SavedComment:
+    """One comment that a receipt carries, as it stands now.
+
+    Arguments:
+        deleted: taken back since it was saved.
+        delivered: a started run was given it (one that met its provider's limit does not count).
+        run: the run that wrote it, if one did.
+    """
+
+    id: str
+    author_kind: str
+    author: str
+    deleted: bool
+    delivered: bool
+    run: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a receipt carries besides its request: comments in order, a card, an interrupt's marker, a chat action.
+
+    Arguments:
+        card_status: the card's status that the receipt was saved for.
+        card_now: the card's status now; None if there is no such card.
+        last_run: the issue's run that ended last, whose own words wake nobody.
+        interrupt_by: who asked to interrupt, as ``user:ann``.
+        chat_state: the chat action's state now; None if there is no such action.
+        chat_run: the run that the chat action led to by itself.
+    """
+
+    comments: tuple[SavedComment, ...] = ()
+    card: str | None = None
+    card_status: str | None = None
+    card_now: str | None = None
+    last_run: UUID | None = None
+    interrupt_by: str | None = None
+    interrupt_at: datetime | None = None
+    chat_action: str | None = None
+    chat_state: str | None = None
+    chat_run: UUID | None = None
+    chat_outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fact:
     """Everything one receipt's judgement may depend on, read in one statement under its lock.
 
     Columns of the wake come first, then of its company, agent, project, issue, and of the run it retries.
-    The dispatcher judges queued runs by the same facts. Money is in the company's currency.
+    The dispatcher judges queued runs by the same facts. Money is in the company's currency. ``owner`` times the
+    receipt. ``payload`` is JSON text, read only for owners that set ``reads_payload``; ``saved`` is None for a receipt
+    that carries nothing but its request.
     """
 
     company: str
@@ -66,6 +112,9 @@ class Fact:
     open_lease: str | None
     circuit: str | None
     account: str | None
+    owner: str
+    payload: str | None
+    saved: Saved | None
     now: datetime
 
     @property

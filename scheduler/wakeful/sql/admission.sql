@@ -41,6 +41,9 @@ SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue
         ORDER BY x.id LIMIT 1),
        k.signature,
        CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
+       w.owner, CASE WHEN w.kind = ANY (%(payload_kinds)s) THEN w.payload::text END,
+       CASE WHEN w.comments <> '{}' OR w.card IS NOT NULL OR w.interrupt_at IS NOT NULL OR w.chat_action IS NOT NULL
+                 OR w.kind IN ('saved_comments', 'card') THEN wakeful.saved_input(w.company, w.id) END,
        wakeful.wall()
 FROM wakeful.wake w
 CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = w.company LIMIT 1) AS c
@@ -128,12 +131,18 @@ SELECT wakeful.lock_limits(%(company)s)
 -- name: admit
 -- One queued run a wake, and the wake linked to it. A wake whose issue has a live run after all returns no row.
 WITH chosen AS (
-    SELECT u.wake, u.retry_of, u.place FROM unnest(%(wakes)s::uuid[], %(retry_of)s::uuid[]) WITH ORDINALITY AS u (wake, retry_of, place)
+    SELECT u.wake, u.retry_of, u.comments, u.authority, u.place
+    FROM unnest(%(wakes)s::uuid[], %(retry_of)s::uuid[], %(comments)s::jsonb[], %(authorities)s::text[])
+         WITH ORDINALITY AS u (wake, retry_of, comments, authority, place)
 ), made AS (
-    INSERT INTO wakeful.run (company, agent, issue, project, wake, retry_of, estimate, labels, host, host_fixed, priority, account)
+    INSERT INTO wakeful.run (company, agent, issue, project, wake, retry_of, estimate, labels, host, host_fixed, priority, account,
+                             comments, authority)
     SELECT w.company, w.agent, w.issue, coalesce(i.project, w.project), w.id, chosen.retry_of, w.estimate, a.labels, a.host,
            a.host IS NOT NULL, w.priority,
-           CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END
+           CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
+           CASE WHEN chosen.comments IS NULL THEN '{}'
+                ELSE ARRAY(SELECT jsonb_array_elements_text(chosen.comments)) END,
+           coalesce(chosen.authority, w.actor_kind || ':' || w.actor)
     FROM chosen
     JOIN wakeful.wake w ON w.company = %(company)s AND w.id = chosen.wake
     JOIN wakeful.agent a ON a.company = w.company AND a.id = w.agent
@@ -183,6 +192,25 @@ FROM unnest(%(wakes)s::uuid[], %(states)s::text[], %(reasons)s::text[], %(messag
      AS u (wake, state, reason, message, "into")
 WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
 RETURNING w.id
+
+-- name: succeed
+-- The next wakes of receipts that recur, in the transaction that links or ends those.
+WITH fresh AS (
+    INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
+                              due_at, effect_root, estimate)
+    SELECT w.company, u.id, w.kind, w.priority, w.agent, w.issue, w.project, w.source, w.actor_kind, w.actor,
+           coalesce(u.payload, w.payload), w.key, u.due_at, u.id, w.estimate
+    FROM (SELECT x.*, wakeful.uuid7() AS id
+          FROM unnest(%(wakes)s::uuid[], %(due_at)s::timestamptz[], %(payloads)s::jsonb[]) AS x (wake, due_at, payload)) AS u
+    JOIN wakeful.wake w ON w.company = %(company)s AND w.id = u.wake
+    RETURNING company, id, key, owner, due_at
+), repointed AS (
+    UPDATE wakeful.wake_key k
+    SET wake = fresh.id, expires_at = greatest(fresh.due_at, wakeful.now())
+            + make_interval(days => (wakeful.setting_value('dedup_days', '7') #>> '{}')::integer)
+    FROM fresh WHERE k.company = fresh.company AND k.key = fresh.key AND k.wake = ANY (%(wakes)s)
+)
+SELECT wakeful.notify_wake(company, id, owner, due_at) FROM fresh
 
 -- name: set_aside
 -- A receipt that cannot be judged now: its error and its next try, in the row.

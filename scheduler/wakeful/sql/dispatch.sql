@@ -103,6 +103,7 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.is
         ORDER BY x.id LIMIT 1),
        k.signature,
        CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
+       'dispatcher', NULL::text, NULL::jsonb,
        wakeful.wall()
 FROM wakeful.run r
 CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = r.company LIMIT 1) AS c

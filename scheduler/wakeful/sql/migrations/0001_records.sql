@@ -187,6 +187,10 @@ CREATE TABLE wakeful.run (
     wake uuid,
     wave_slot text,
     retry_of uuid,
+    -- in whose name it acts; the comments it is given, in order; the saved receipt that its cancellation releases
+    authority text,
+    comments text[] NOT NULL DEFAULT '{}',
+    named_wake uuid,
     estimate wakeful.money,
     labels text[] NOT NULL DEFAULT '{}',
     host text,
@@ -251,6 +255,8 @@ CREATE INDEX run_on_host ON wakeful.run (host, renew_by) WHERE state IN ('starti
 -- rare to read all of a company's for one.
 CREATE INDEX run_live_of_agent ON wakeful.run (company, agent) WHERE ended_at IS NULL;
 CREATE INDEX run_of_issue ON wakeful.run (company, issue, id) WHERE issue IS NOT NULL;
+CREATE INDEX run_with_comments ON wakeful.run (company, issue) WHERE comments <> '{}';
+CREATE INDEX run_names_wake ON wakeful.run (company, id) WHERE named_wake IS NOT NULL AND state = 'cancelled';
 CREATE INDEX run_retry_of ON wakeful.run (company, retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX run_ended ON wakeful.run (company, ended_at, id) WHERE ended_at IS NOT NULL;
 
@@ -295,6 +301,7 @@ CREATE TABLE wakeful.wake (
     effect_root uuid NOT NULL,
     interrupt_by text,
     interrupt_at timestamptz,
+    interrupted_run uuid,
     chat_action text,
     chat_outcome text,
     comments text[] NOT NULL DEFAULT '{}',
@@ -302,6 +309,8 @@ CREATE TABLE wakeful.wake (
     card_status text,
     certified_run uuid,
     certified_generation integer,
+    review text,
+    decision uuid,
     estimate wakeful.money,
     -- Who times the row: one CASE, so the owners' predicates are disjoint and complete by construction.
     owner text GENERATED ALWAYS AS (CASE

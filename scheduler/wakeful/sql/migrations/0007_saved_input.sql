@@ -1,0 +1,98 @@
+-- What people and agents save for a run: comments, cards and their answers, chat actions; and how a judge reads them.
+--
+-- The wake carries ids in its own order; these rows carry the words. A comment is delivered when a run that was given
+-- it has started. That is derived from the runs, so nothing has to be taken back when a run meets a provider's limit.
+
+CREATE TABLE wakeful.comment (
+    company wakeful.id NOT NULL REFERENCES wakeful.company,
+    id wakeful.id NOT NULL,
+    issue wakeful.id NOT NULL,
+    author_kind text NOT NULL CHECK (author_kind IN ('user', 'agent', 'system')),
+    author text NOT NULL,
+    body text NOT NULL,
+    run uuid,
+    revision integer NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL DEFAULT wakeful.now(),
+    edited_at timestamptz,
+    deleted_at timestamptz,
+    PRIMARY KEY (company, id),
+    FOREIGN KEY (company, issue) REFERENCES wakeful.issue,
+    CHECK (octet_length(body) <= 65536)
+);
+CREATE INDEX comment_on_issue ON wakeful.comment (company, issue, created_at, id);
+
+CREATE TABLE wakeful.card (
+    company wakeful.id NOT NULL REFERENCES wakeful.company,
+    id wakeful.id NOT NULL,
+    issue wakeful.id NOT NULL,
+    agent wakeful.id NOT NULL,
+    run uuid,
+    kind text NOT NULL DEFAULT 'question',
+    question jsonb NOT NULL,
+    status text NOT NULL DEFAULT 'pending'
+        CHECK (status IN ('pending', 'answered', 'accepted', 'rejected', 'withdrawn', 'superseded')),
+    answer jsonb,
+    answered_by text,
+    created_at timestamptz NOT NULL DEFAULT wakeful.now(),
+    ended_at timestamptz,
+    PRIMARY KEY (company, id),
+    FOREIGN KEY (company, issue) REFERENCES wakeful.issue,
+    FOREIGN KEY (company, agent) REFERENCES wakeful.agent,
+    CHECK ((status = 'pending') = (ended_at IS NULL)),
+    CHECK (octet_length(question::text) <= 65536 AND octet_length(answer::text) <= 65536)
+);
+CREATE INDEX card_on_issue ON wakeful.card (company, issue, created_at, id);
+
+-- The id of a chat action is the id of its wake.
+CREATE TABLE wakeful.chat_action (
+    company wakeful.id NOT NULL REFERENCES wakeful.company,
+    id uuid NOT NULL,
+    kind text NOT NULL DEFAULT 'failed_run_retry' CHECK (kind IN ('failed_run_retry')),
+    issue wakeful.id,
+    agent wakeful.id NOT NULL,
+    source_run uuid,
+    actor text NOT NULL,
+    state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'processing', 'processed', 'failed')),
+    run uuid,
+    error text,
+    created_at timestamptz NOT NULL DEFAULT wakeful.now(),
+    settled_at timestamptz,
+    settled_by text,
+    PRIMARY KEY (company, id),
+    FOREIGN KEY (company, issue) REFERENCES wakeful.issue,
+    FOREIGN KEY (company, agent) REFERENCES wakeful.agent,
+    CHECK ((settled_at IS NULL) = (state IN ('pending', 'processing')))
+);
+
+SELECT wakeful.guard('comment', 'card', 'chat_action');
+
+-- Whether a started run was given a comment. A run that met its provider's limit hands it on undelivered.
+CREATE FUNCTION wakeful.delivered(company text, issue text, comment text) RETURNS boolean LANGUAGE sql STABLE
+AS $$
+SELECT EXISTS (SELECT FROM wakeful.run r
+               WHERE r.company = $1 AND r.issue = $2 AND r.comments <> '{}' AND $3 = ANY (r.comments)
+                 AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited')
+$$;
+
+-- What a receipt carries, as receipts.Saved: comments as [id, author kind, author, deleted, delivered, run], in order.
+CREATE FUNCTION wakeful.saved_input(company text, wake uuid) RETURNS jsonb LANGUAGE sql STABLE
+AS $$
+SELECT jsonb_build_object(
+    'comments', coalesce((
+        SELECT jsonb_agg(jsonb_build_array(c.id, c.author_kind, c.author, c.deleted_at IS NOT NULL,
+                                           wakeful.delivered(c.company, c.issue, c.id), c.run) ORDER BY u.place)
+        FROM unnest(w.comments) WITH ORDINALITY AS u (id, place)
+        JOIN wakeful.comment c ON c.company = w.company AND c.id = u.id), '[]'),
+    'card', w.card, 'card_status', w.card_status,
+    'card_now', (SELECT k.status FROM wakeful.card k WHERE k.company = w.company AND k.id = w.card),
+    'last_run', (SELECT r.id FROM wakeful.run r WHERE r.company = w.company AND r.issue = w.issue AND r.ended_at IS NOT NULL
+                 ORDER BY r.ended_at DESC, r.id DESC LIMIT 1),
+    'interrupt_by', w.interrupt_by, 'interrupt_at', w.interrupt_at,
+    'chat_action', w.chat_action, 'chat_outcome', w.chat_outcome, 'chat_state', a.state, 'chat_run', a.run)
+FROM wakeful.wake w
+LEFT JOIN wakeful.chat_action a ON a.company = w.company AND a.id::text = w.chat_action
+WHERE w.company = $1 AND w.id = $2
+$$;
+
+SELECT wakeful.close_functions();
+GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text) TO wakeful_scheduler, wakeful_viewer;
