@@ -34,6 +34,7 @@ from wakeful.producers.membership import (
 from wakeful.producers.money import add_spend, raise_budget, set_budget
 from wakeful.producers.recovery import close_lease, open_lease, open_recovery, resolve_recovery
 from wakeful.producers.statement import ProducerResult, Statement, run
+from wakeful.producers.statuses import assign_review, commit_status
 from wakeful.producers.wakes import rearm_wake, request_retry, request_wake, retire_wake, stop_run
 
 __all__ = [
@@ -49,10 +50,12 @@ __all__ = [
     "archive_company",
     "archive_project",
     "assign_issue",
+    "assign_review",
     "await_approval",
     "clear_account",
     "close_account",
     "close_lease",
+    "commit_status",
     "create_issue",
     "declare_host_dead",
     "erase_company",

@@ -53,6 +53,11 @@ def assignee(value: str | None) -> Argument:
     return "assignee", None if value is None else _who("assignee", value, ("agent", "user"))
 
 
+def reviewer(value: str | None) -> Argument:
+    """``agent:ID`` or ``user:ID``; None for nobody."""
+    return "reviewer", None if value is None else _who("reviewer", value, ("agent", "user"))
+
+
 def one_of(name: str, value: str | None, *allowed: str) -> Argument:
     """One of the words ``allowed``, or nothing."""
     if value is None:

@@ -540,13 +540,14 @@ BEGIN
 END $$;
 
 -- For the end of a migration that adds producers: hosts and schedulers may call them. All that runs with the owner's
--- rights is a producer.
+-- rights is a producer, apart from what a former migration has opened to schedulers alone.
 CREATE FUNCTION wakeful.open_producers() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-             WHERE n.nspname = 'wakeful' AND p.prosecdef LOOP
+             WHERE n.nspname = 'wakeful' AND p.prosecdef
+               AND NOT has_function_privilege('wakeful_scheduler', p.oid, 'EXECUTE') LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO wakeful_host, wakeful_scheduler', f);
     END LOOP;
 END $$;
