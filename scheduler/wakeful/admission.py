@@ -17,7 +17,7 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
-from wakeful import backoff, reading, store, writes
+from wakeful import backoff, reading, settlement, store, writes
 from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
 from wakeful.judges import Judges
@@ -39,6 +39,7 @@ class PassResult:
         busy: receipts whose rows somebody else held; they come back in a second.
         reopened: receipts whose gate opened between judgement and commit; they are due now.
         set_aside: receipts that could not be judged, with their next try.
+        saved: receipts whose wait this pass's own update wrote into their rows, as a first or a changed one.
     """
 
     outcomes: Mapping[UUID, Outcome] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class PassResult:
     busy: frozenset[UUID] = frozenset()
     reopened: frozenset[UUID] = frozenset()
     set_aside: Mapping[UUID, datetime] = field(default_factory=dict)
+    saved: frozenset[UUID] = frozenset()
 
     def __or__(self, other: PassResult) -> PassResult:
         """Join the results of two halves."""
@@ -55,7 +57,10 @@ class PassResult:
             self.busy | other.busy,
             self.reopened | other.reopened,
             {**self.set_aside, **other.set_aside},
+            self.saved | other.saved,
         )
+
+Pass = Callable[[Connection[Any], str, Mapping[UUID, bool]], PassResult]
 
 
 class Admission:
@@ -91,20 +96,72 @@ class Admission:
         Raises:
             psycopg.OperationalError: connection lost, 40P01, 40001: the caller backs off; nothing was kept.
         """
+        return self._halving(conn, company, wanted, self._once)
+
+    def settle(self, conn: Connection[Any], company: str, ids: Iterable[UUID]) -> PassResult:
+        """Fold the outcomes of chat actions into their receipts; judges no gate and admits nothing by that.
+
+        A receipt whose action led to no run comes back as ``reopened``: an ordinary retry now, and due. One whose action
+        has not settled is left alone, unless its own stored deadline has come (the end of a grace, a gate's clock, a
+        failure's): that is an ordinary look.
+
+        Arguments:
+            conn: as for ``admit``.
+            ids: at most 100 wake ids.
+
+        Raises:
+            psycopg.OperationalError: as ``admit``.
+        """
+        return self._halving(conn, company, dict.fromkeys(ids, False), self._settle_once)
+
+    def _halving(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool], once: Pass) -> PassResult:
+        """Do a pass; if it fails, halve it until the receipt at fault is alone: it must not hold up the others."""
         try:
-            return self._once(conn, company, wanted)
+            return once(conn, company, wanted)
         except psycopg.OperationalError:
             raise
         except Exception as error:
             if len(wanted) > 1:
-                # One bad receipt must not hold up the others: halve until it is alone.
                 ids = list(wanted)
                 half = len(ids) // 2
-                first = self.admit(conn, company, {i: wanted[i] for i in ids[:half]})
-                return first | self.admit(conn, company, {i: wanted[i] for i in ids[half:]})
-            return self._set_aside(conn, company, next(iter(wanted)), error)
+                first = self._halving(conn, company, {i: wanted[i] for i in ids[:half]}, once)
+                return first | self._halving(conn, company, {i: wanted[i] for i in ids[half:]}, once)
+            return self.set_aside(conn, company, next(iter(wanted)), error)
 
-    def _once(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
+    def _settle_once(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
+        with conn.transaction():
+            folded = settlement.fold(conn, company, sorted(wanted))
+            self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
+        self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
+        result = PassResult(folded.ends, busy=folded.busy, reopened=folded.given_back)
+        for wake in folded.failed:
+            result |= self.set_aside(conn, company, wake, settlement.unauthorised(wake))
+        return result | self.admit(conn, company, dict.fromkeys(folded.due, False)) if folded.due else result
+
+    def judge_now(self, conn: Connection[Any], company: str, wake: UUID) -> PassResult:
+        """Judge and write one receipt whatever its deadline, and let every failure out: for a release by name.
+
+        Raises:
+            Exception: whatever went wrong; nothing was kept.
+        """
+        return self._once(conn, company, {wake: True}, frozenset([wake]))
+
+    def set_aside(self, conn: Connection[Any], company: str, wake: UUID, error: Exception) -> PassResult:
+        """Note in a pending receipt's row that it could not be judged, and when it is tried again."""
+        key = {"company": company, "id": wake}
+        row = store.run(conn, "admission.failures", key).fetchone()
+        pause = backoff.delay(row.failures if row else 0, self._draw)
+        text = storable(f"{type(error).__name__}: {error}")[:2000]
+        done = store.run(conn, "admission.set_aside", key | {"error": text, "delay": pause}).fetchone()
+        return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
+
+    def _once(
+        self,
+        conn: Connection[Any],
+        company: str,
+        wanted: Mapping[UUID, bool],
+        released: frozenset[UUID] = frozenset(),
+    ) -> PassResult:
         ids = sorted(wanted)
         signalled = frozenset(i for i in ids if wanted[i])
         key = {"company": company, "ids": ids, "payload_kinds": self._judges.payload_kinds}
@@ -120,19 +177,20 @@ class Admission:
             verdicts = self._judges.verdicts(mine)
             further = self._judges.refusals(conn, mine)
             ledger = Ledger(limits)
-            outcomes = decide(mine, verdicts, ledger, further, signalled)
+            outcomes = decide(mine, verdicts, ledger, further, signalled, released)
             if any(isinstance(outcomes[fact.id], Admit) and ledger.limited(fact) for fact in mine):
                 with conn.pipeline():
                     store.run(conn, "admission.lock_limits", key)
                     limiting = reading.limits(conn, key)
                     ledger = Ledger(limiting())
-                outcomes = decide(mine, verdicts, ledger, further, signalled)
-            runs = writes.write(conn, company, mine, outcomes, ledger)
+                outcomes = decide(mine, verdicts, ledger, further, signalled, released)
+            written = writes.write(conn, company, mine, outcomes, ledger)
             self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
         self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
         busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
-        return PassResult(outcomes, runs, busy, self._look_again(conn, company, parked))
+        reopened = self._look_again(conn, company, parked)
+        return PassResult(outcomes, written.runs, busy, reopened, saved=written.saved)
 
     # ── afterwards ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,14 +211,6 @@ class Admission:
                 for fact in facts
             }
         return frozenset(i for i, outcome in outcomes.items() if not _same_gate(parked[i], outcome))
-
-    def _set_aside(self, conn: Connection[Any], company: str, wake: UUID, error: Exception) -> PassResult:
-        key = {"company": company, "id": wake}
-        row = store.run(conn, "admission.failures", key).fetchone()
-        pause = backoff.delay(row.failures if row else 0, self._draw)
-        text = storable(f"{type(error).__name__}: {error}")[:2000]
-        done = store.run(conn, "admission.set_aside", key | {"error": text, "delay": pause}).fetchone()
-        return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
 
 
 def _same_gate(parked: Park, outcome: Outcome) -> bool:

@@ -29,6 +29,7 @@ def decide(
     ledger: Ledger,
     further: Mapping[UUID, Refusal],
     signalled: frozenset[UUID],
+    released: frozenset[UUID] = frozenset(),
 ) -> dict[UUID, Outcome]:
     """Decide a whole pass, in the order of the facts.
 
@@ -38,19 +39,20 @@ def decide(
         ledger: the company's limits; counts what this pass admits.
         further: refusals of hosts' own gates, judged after the core's.
         signalled: receipts whose gate was signalled, so that their deadline need not have come.
+        released: receipts that somebody wants released now, whatever their deadline.
     """
     outcomes: dict[UUID, Outcome] = {}
     for fact in facts:
-        outcomes[fact.id] = _decide_one(fact, verdicts.get(fact.id), ledger, further.get(fact.id), fact.id in signalled)
+        i = fact.id
+        due = i in released or is_due(fact, i in signalled)
+        outcomes[i] = _decide_one(fact, verdicts.get(i), ledger, further.get(i), due=due)
     return outcomes
 
 
-def _decide_one(
-    fact: Fact, verdict: Verdict | None, ledger: Ledger, further: Refusal | None, signalled: bool
-) -> Outcome:
+def _decide_one(fact: Fact, verdict: Verdict | None, ledger: Ledger, further: Refusal | None, *, due: bool) -> Outcome:
     if fact.state != "deferred":
         return Gone()
-    if not is_due(fact, signalled):
+    if not due:
         return Moved(fact.due_at)
     if verdict is None:
         return waiting(fact, no_plugin(fact))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Cursor
 
 from wakeful import store
 from wakeful.ledger import Ledger
@@ -15,10 +16,23 @@ from wakeful.outcomes import Admit, End, Outcome, Park, Refusal, Successor, park
 from wakeful.receipts import Fact
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the database says it changed: row success is the only permission.
+
+    Arguments:
+        runs: the run of each admitted receipt.
+        saved: receipts whose row a first or a changed wait really changed.
+    """
+
+    runs: Mapping[UUID, UUID]
+    saved: frozenset[UUID]
+
+
 def write(
     conn: Connection[Any], company: str, facts: Sequence[Fact], outcomes: dict[UUID, Outcome], ledger: Ledger
-) -> dict[UUID, UUID]:
-    """Write only what differs; return the run of each admitted receipt.
+) -> Written:
+    """Write only what differs.
 
     A receipt whose issue turns out to have a live run after all is parked: its outcome is replaced.
 
@@ -33,7 +47,7 @@ def write(
             outcomes[i] = _beaten(by_id[i])
     with conn.pipeline():
         _reserve(conn, company, [by_id[i] for i in runs], ledger)
-        _park(conn, company, by_id, outcomes)
+        parking = _park(conn, company, by_id, outcomes)
         ends = [(i, o.state, o.reason, o.message, o.into) for i, o in outcomes.items() if isinstance(o, End)]
         if ends:
             names = ("wakes", "states", "reasons", "messages", "into")
@@ -44,7 +58,7 @@ def write(
             store.run(conn, "admission.check_project_budgets", {"company": company, "projects": projects})
         if runs:
             store.run(conn, "admission.announce", {"company": company})
-    return runs
+    return Written(runs, frozenset(row.id for row in parking) if parking is not None else frozenset())
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
@@ -73,8 +87,11 @@ def _reserve(conn: Connection[Any], company: str, admitted: Sequence[Fact], ledg
         store.run(conn, "admission.reserve", {"company": company, **columns(names, rows)})
 
 
-def _park(conn: Connection[Any], company: str, facts: Mapping[UUID, Fact], outcomes: Mapping[UUID, Outcome]) -> None:
-    changed, quiet = [], []
+def _park(
+    conn: Connection[Any], company: str, facts: Mapping[UUID, Fact], outcomes: Mapping[UUID, Outcome]
+) -> Cursor[Any] | None:
+    """Write the waits; return what will say which rows a first or a changed one has changed."""
+    changed, quiet, parking = [], [], None
     for i, outcome in outcomes.items():
         if not isinstance(outcome, Park):
             continue
@@ -86,9 +103,10 @@ def _park(conn: Connection[Any], company: str, facts: Mapping[UUID, Fact], outco
             quiet.append((i, outcome.due_at))
     if changed:
         names = ("wakes", "gates", "keys", "reasons", "messages", "opens_on", "reopens_at", "due_at")
-        store.run(conn, "admission.park", {"company": company, **columns(names, changed)})
+        parking = store.run(conn, "admission.park", {"company": company, **columns(names, changed)})
     if quiet:
         store.run(conn, "admission.settle_down", {"company": company, **columns(("wakes", "due_at"), quiet)})
+    return parking
 
 
 def _succeed(conn: Connection[Any], company: str, outcomes: Mapping[UUID, Outcome]) -> None:

@@ -224,6 +224,11 @@ RETURNING w.due_at
 -- How often a receipt has been set aside in a row.
 SELECT w.failures FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s
 
+-- name: stored
+-- Where one wake stands, and whether anything may be admitted at all.
+SELECT w.state, w.owner, w.run, w.ended_at, wakeful.setting_value('draining', 'false') = 'true' AS draining
+FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s
+
 -- name: check_project_budgets
 -- The project-budget rule: last in the lock order, projects ascending by the order that all others lock them in.
 SELECT wakeful.check_project_budget(%(company)s, p.project)
