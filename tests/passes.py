@@ -19,7 +19,7 @@ from wakeful.owners import Owner
 from wakeful.results import Conclusion
 from wakeful_plugins.execution_wait import Waits
 from wakeful_plugins.request import Requests
-from wakeful_plugins.task_retry import Retries
+from wakeful_plugins.task_retry import Retries, Settlements
 
 Conn = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -28,7 +28,7 @@ WHO = Claimant("test-host", "test-data/test-scheduler", (), ("local",), 60.0)
 
 
 def owners() -> list[Owner]:
-    return [Requests(), Retries(), Waits()]
+    return [Requests(), Retries(), Settlements(), Waits()]
 
 
 def admission(

@@ -51,7 +51,32 @@ def judge_retry(fact: Fact) -> Verdict:
     return Proceed(retry_of=fact.certified_run)
 
 
+class Settlements:
+    """Times the retries that wait for a chat's action, until what it came to is folded into them."""
+
+    name = "settlement"
+    kinds: frozenset[str] = frozenset()
+
+    def judge(self, facts: Sequence[Fact]) -> Sequence[Verdict]:
+        """Let each retry go on to its judge, unless its action has settled meanwhile: nothing may run twice.
+
+        Raises:
+            Conflict: a retry's action does not bear it out.
+        """
+        return [judge_chat(fact) for fact in facts]
+
+
+def judge_chat(fact: Fact) -> Verdict:
+    """Return what has become of a retry's chat action; one that has not settled keeps no retry from its judge. Pure."""
+    from wakeful import settlement
+    from wakeful.outcomes import Proceed
+
+    if fact.saved is None:
+        raise settlement.unauthorised(fact.id)
+    return settlement.outcome(fact.id, fact.saved.chat_state, fact.saved.chat_run) or Proceed()
+
+
 @hookimpl
 def register_owners() -> Iterable[Owner]:
-    """Add the owner of retries."""
-    return [Retries()]
+    """Add the owner of retries and the one that times chats' retries."""
+    return [Retries(), Settlements()]

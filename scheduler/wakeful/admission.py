@@ -60,6 +60,7 @@ class PassResult:
             self.saved | other.saved,
         )
 
+
 Pass = Callable[[Connection[Any], str, Mapping[UUID, bool]], PassResult]
 
 
@@ -101,9 +102,9 @@ class Admission:
     def settle(self, conn: Connection[Any], company: str, ids: Iterable[UUID]) -> PassResult:
         """Fold the outcomes of chat actions into their receipts; judges no gate and admits nothing by that.
 
-        A receipt whose action led to no run comes back as ``reopened``: an ordinary retry now, and due. One whose action
-        has not settled is left alone, unless its own stored deadline has come (the end of a grace, a gate's clock, a
-        failure's): that is an ordinary look.
+        A receipt whose action led to no run comes back as ``reopened``: an ordinary retry now, and due. One whose
+        action has not settled is left alone, unless its own stored deadline has come (the end of a grace, a gate's
+        clock, a failure's): that is an ordinary look.
 
         Arguments:
             conn: as for ``admit``.

@@ -31,6 +31,7 @@ AGGREGATES = (
     "panics",
     "recovery",
     "settings",
+    "settlement",
     "terminals",
     "transactions",
     "usage",

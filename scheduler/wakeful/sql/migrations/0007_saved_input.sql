@@ -11,15 +11,20 @@ CREATE TABLE wakeful.comment (
     author text NOT NULL,
     body text NOT NULL,
     run uuid,
+    key wakeful.id,
     revision integer NOT NULL DEFAULT 1,
+    -- saved while no agent had the issue: whoever gets it is woken for it
+    awaits_assignee boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT wakeful.now(),
     edited_at timestamptz,
     deleted_at timestamptz,
     PRIMARY KEY (company, id),
     FOREIGN KEY (company, issue) REFERENCES wakeful.issue,
-    CHECK (octet_length(body) <= 65536)
+    CONSTRAINT comment_body_check CHECK (octet_length(body) <= 65536)
 );
 CREATE INDEX comment_on_issue ON wakeful.comment (company, issue, created_at, id);
+CREATE UNIQUE INDEX comment_key ON wakeful.comment (company, key) WHERE key IS NOT NULL;
+CREATE INDEX comment_awaits_assignee ON wakeful.comment (company, issue) WHERE awaits_assignee;
 
 CREATE TABLE wakeful.card (
     company wakeful.id NOT NULL REFERENCES wakeful.company,
@@ -74,6 +79,18 @@ SELECT EXISTS (SELECT FROM wakeful.run r
                  AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited')
 $$;
 
+-- The chat action that a receipt stands for. One that does not bear out what the receipt is certified by is not its own.
+CREATE FUNCTION wakeful.chat_action_of(company text, wake uuid) RETURNS TABLE (state text, run uuid, error text)
+LANGUAGE sql STABLE
+AS $$
+SELECT a.state, a.run, a.error
+FROM wakeful.wake w
+JOIN wakeful.chat_action a ON a.company = w.company AND a.id = w.id
+WHERE w.company = $1 AND w.id = $2 AND w.chat_action = a.id::text
+  AND a.agent = w.agent AND a.issue IS NOT DISTINCT FROM w.issue AND a.source_run = w.certified_run
+  AND a.actor = w.actor_kind || ':' || w.actor
+$$;
+
 -- What a receipt carries, as receipts.Saved: comments as [id, author kind, author, deleted, delivered, run], in order.
 CREATE FUNCTION wakeful.saved_input(company text, wake uuid) RETURNS jsonb LANGUAGE sql STABLE
 AS $$
@@ -84,15 +101,23 @@ SELECT jsonb_build_object(
         FROM unnest(w.comments) WITH ORDINALITY AS u (id, place)
         JOIN wakeful.comment c ON c.company = w.company AND c.id = u.id), '[]'),
     'card', w.card, 'card_status', w.card_status,
-    'card_now', (SELECT k.status FROM wakeful.card k WHERE k.company = w.company AND k.id = w.card),
+    'card_now', k.status, 'card_by', k.answered_by,
     'last_run', (SELECT r.id FROM wakeful.run r WHERE r.company = w.company AND r.issue = w.issue AND r.ended_at IS NOT NULL
                  ORDER BY r.ended_at DESC, r.id DESC LIMIT 1),
+    -- A run that only met its provider's limit goes on later.
+    'assignees_run', (SELECT r.id FROM wakeful.issue i
+                      JOIN wakeful.run r ON r.company = i.company AND r.issue = i.id AND r.agent = i.assignee
+                      WHERE i.company = w.company AND i.id = w.issue AND i.assignee_kind = 'agent' AND i.assignee <> w.agent
+                        AND r.started_at IS NOT NULL AND r.ended_at >= w.created_at
+                        AND r.end_class IS DISTINCT FROM 'provider_limited'
+                      ORDER BY r.ended_at DESC, r.id DESC LIMIT 1),
     'interrupt_by', w.interrupt_by, 'interrupt_at', w.interrupt_at,
     'chat_action', w.chat_action, 'chat_outcome', w.chat_outcome, 'chat_state', a.state, 'chat_run', a.run)
 FROM wakeful.wake w
-LEFT JOIN wakeful.chat_action a ON a.company = w.company AND a.id::text = w.chat_action
+LEFT JOIN LATERAL wakeful.chat_action_of(w.company, w.id) AS a ON w.chat_action IS NOT NULL
 WHERE w.company = $1 AND w.id = $2
 $$;
 
 SELECT wakeful.close_functions();
-GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text) TO wakeful_scheduler, wakeful_viewer;
+GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text),
+    wakeful.chat_action_of(text, uuid) TO wakeful_scheduler, wakeful_viewer;
