@@ -4,6 +4,8 @@ Every function returns a :class:`Statement`; nothing is sent before it is execut
 the database's defaults. All raise InvalidInput for values that the database could not accept.
 """
 
+from wakeful.producers.chat import begin_chat_action, open_chat_action, settle_chat_action
+from wakeful.producers.comments import save_comment
 from wakeful.producers.dependencies import add_dependency, remove_dependency
 from wakeful.producers.holds import hold_issue, release_hold, restore_hold
 from wakeful.producers.instance import declare_host_dead, set_setting, signal_gate
@@ -52,6 +54,7 @@ __all__ = [
     "assign_issue",
     "assign_review",
     "await_approval",
+    "begin_chat_action",
     "clear_account",
     "close_account",
     "close_lease",
@@ -62,6 +65,7 @@ __all__ = [
     "hold_issue",
     "lift_panic",
     "limit_company",
+    "open_chat_action",
     "open_lease",
     "open_recovery",
     "panic_company",
@@ -82,10 +86,12 @@ __all__ = [
     "resume_project",
     "retire_wake",
     "run",
+    "save_comment",
     "set_account",
     "set_budget",
     "set_issue_status",
     "set_setting",
+    "settle_chat_action",
     "signal_gate",
     "stop_run",
     "terminate_agent",
