@@ -1,0 +1,39 @@
+"""The owner keeps wakeful's rules: on real PostgreSQL, with real schedulers that are killed, doubled and shut out."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from psycopg import Connection
+from wakeful_cron.catch_up import KIND, Plan
+from wakeful_cron.ticks import schedule
+
+import wakeful
+from wakeful import listings
+from wakeful.testing import Database
+from wakeful.testing.conformance import RULES, Case, Place, check
+
+
+def save(conn: Connection[Any], place: Place) -> UUID:
+    """Save the wake of a tick that has just come; the next one is a year away."""
+    now = listings.now(conn).astimezone(UTC)
+    tick = now.replace(second=0, microsecond=0)
+    yearly = schedule(f"{tick.minute} {tick.hour} {tick.day} {tick.month} *", "UTC")
+    payload = Plan(yearly, tick, "once").as_payload()
+    made = wakeful.run(
+        conn, wakeful.request_wake(place.company, place.agent, place.issue, tick, payload=payload, kind=KIND)
+    )
+    assert made.wake is not None
+    return made.wake
+
+
+CASE = Case(plugins=("wakeful_cron",), owner=KIND, save=save)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_owner_keeps_the_rule(rule: str, database: Database, tmp_path: Path) -> None:
+    check(rule, CASE, database, tmp_path)
