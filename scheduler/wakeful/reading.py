@@ -52,6 +52,8 @@ def _saved(found: Mapping[str, Any]) -> Saved:
         found["chat_state"],
         _uuid(found["chat_run"]),
         found["chat_outcome"],
+        found["card_by"],
+        _uuid(found["assignees_run"]),
     )
 
 

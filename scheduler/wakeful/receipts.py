@@ -45,6 +45,8 @@ class Saved:
         interrupt_by: who asked to interrupt, as ``user:ann``.
         chat_state: the chat action's state now; None if there is no such action.
         chat_run: the run that the chat action led to by itself.
+        card_by: who answered the card, as ``user:ann``.
+        assignees_run: the last run of the issue's assignee, another agent, that ended since the receipt was saved.
     """
 
     comments: tuple[SavedComment, ...] = ()
@@ -58,6 +60,8 @@ class Saved:
     chat_state: str | None = None
     chat_run: UUID | None = None
     chat_outcome: str | None = None
+    card_by: str | None = None
+    assignees_run: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from wakeful.errors import InvalidInput
 from wakeful.producers.statement import Argument, JsonText
 
 PAYLOAD_BYTES = 65_536
+BODY_BYTES = 65_536
 PAYLOAD_LEVELS = 100  # lists and mappings within each other, a plain value included
 _ID_CHARACTERS = 200
 _MONEY_LIMIT = Decimal(10) ** 12
@@ -46,6 +47,19 @@ def optional_identifier(name: str, value: str | None) -> Argument:
 def actor(value: str | None) -> Argument:
     """Who does it: ``user:ID``, ``agent:ID`` or ``system:ID``; left out, the database login answers for the change."""
     return "actor", ... if value is None else _who("actor", value, ("user", "agent", "system"))
+
+
+def author(value: str) -> Argument:
+    """Who wrote something: ``user:ID``, ``agent:ID`` or ``system:ID``."""
+    return "author", _who("author", value, ("user", "agent", "system"))
+
+
+def body(value: str) -> Argument:
+    """The words of a comment: not empty, at most 64 KiB, counted in bytes."""
+    size = len(_text("body", value).encode())
+    if not 1 <= size <= BODY_BYTES:
+        raise InvalidInput(f"the comment has {size} bytes; 1 to {BODY_BYTES} bytes (64 KiB) are allowed")
+    return "body", value
 
 
 def assignee(value: str | None) -> Argument:

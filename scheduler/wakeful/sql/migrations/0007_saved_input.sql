@@ -114,6 +114,7 @@ SELECT jsonb_build_object(
     'interrupt_by', w.interrupt_by, 'interrupt_at', w.interrupt_at,
     'chat_action', w.chat_action, 'chat_outcome', w.chat_outcome, 'chat_state', a.state, 'chat_run', a.run)
 FROM wakeful.wake w
+LEFT JOIN wakeful.card k ON k.company = w.company AND k.id = w.card
 LEFT JOIN LATERAL wakeful.chat_action_of(w.company, w.id) AS a ON w.chat_action IS NOT NULL
 WHERE w.company = $1 AND w.id = $2
 $$;
