@@ -1,7 +1,8 @@
 """The task retry: repeats one run, certified by that run and its generation, once.
 
-It ends without a run when a newer run of the issue, its source's late success or a terminal issue makes it
-pointless, and leaves a tombstone when the issue went to a person.
+It ends without a run when a newer run of the issue, newer input to it, its source's late success or a terminal issue
+makes it pointless, and leaves a tombstone when the issue went to a person. A retry that was asked for in a chat waits
+until the chat's action is settled; the owner ``settlement`` times it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ def judge_retry(fact: Fact) -> Verdict:
         return End(state, "retry.reassigned", f"issue {fact.issue} went to {fact.assignee_kind} {fact.assignee}")
     if fact.certified_run is None or fact.source_state is None:
         return End("failed", "retry.source_gone", "the run to be retried does not exist any more")
+    if (fact.source_generation or 0) < (fact.certified_generation or 1):
+        message = f"run {fact.certified_run} never had the generation {fact.certified_generation}"
+        return End("failed", "retry.uncertified", message)
     if fact.newer_run is not None:
         return End("retired", "retry.superseded", f"run {fact.newer_run} came after it", into=fact.newer_run)
+    if fact.newer_input is not None:
+        return End("retired", "retry.newer_input", f"wake {fact.newer_input} brings newer input", into=fact.newer_input)
     if fact.source_state == "succeeded":
         return End("retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run)
     if fact.source_state in LIVE_RUN:

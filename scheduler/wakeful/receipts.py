@@ -108,6 +108,7 @@ class Fact:
     source_state: str | None
     source_generation: int | None
     newer_run: UUID | None
+    newer_input: UUID | None
     only_held: bool
     hold_root: str | None
     hold_mode: str | None

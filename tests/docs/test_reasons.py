@@ -16,7 +16,7 @@ PAGE = (SOURCES / "docs/reference/reasons.md").read_text(encoding="utf-8")
 COMMANDS = (SOURCES / "docs/reference/cli.md").read_text(encoding="utf-8")
 FIRST = [
     *("company", "budget", "agent", "circuit", "project", "hold", "recovery", "issue", "dependency", "execution"),
-    *("provider", "concurrency", "rate", "plugin", "retry", "wake", "run"),
+    *("provider", "concurrency", "rate", "plugin", "chat", "retry", "wake", "run"),
 ]
 REASON = re.compile(rf"(?:{'|'.join(FIRST)})\.[a-z_]*[a-z]")
 
@@ -86,4 +86,4 @@ def test_the_page_has_the_order_of_the_gates() -> None:
     table = PAGE.partition("## Gates that open")[2].partition("## Final")[0]
     listed = [reason.partition(".")[0] for reason in re.findall(r"^\| `([a-z_.]+)`", table, re.M)]
     once = list(dict.fromkeys(listed))
-    assert once == [*dict.fromkeys(kinds), "plugin"]
+    assert once == [*dict.fromkeys(kinds), "plugin", "chat"]

@@ -543,5 +543,5 @@ def test_priority_decides_within_a_pass(conn: Conn) -> None:
 
 
 def test_the_owners_of_the_spine_judge_three_kinds() -> None:
-    assert {owner.name for owner in owners()} == {"request", "task_retry", "execution_wait"}
+    assert {owner.name for owner in owners()} == {"request", "task_retry", "settlement", "execution_wait"}
     assert Gone() != Moved(None)

@@ -31,6 +31,7 @@ SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue
                 AND n.retry_of = w.certified_run ORDER BY n.id DESC LIMIT 1)
             ELSE (SELECT n.id FROM wakeful.run n WHERE n.company = w.company AND n.issue = w.issue
                   AND n.agent = w.agent AND n.id > w.certified_run ORDER BY n.id DESC LIMIT 1) END,
+       CASE WHEN w.kind = 'task_retry' AND w.issue IS NOT NULL THEN wakeful.newer_input(w.company, w.id) END,
        w.issue IS NOT NULL AND i.status = 'cancelled' AND wakeful.only_held(w.company, w.issue),
        o.root, o.mode,
        (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = w.company AND x.issue = w.issue AND x.state = 'open'

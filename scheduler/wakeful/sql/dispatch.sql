@@ -92,7 +92,7 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.is
        NULL::uuid, NULL::integer, r.estimate,
        c.state, c.panic_at IS NOT NULL OR wakeful.setting_value('panic', 'false') = 'true',
        a.state, a.pause_reason, p.pause_reason, p.archived_at IS NOT NULL,
-       i.status, i.assignee_kind, i.assignee, NULL::uuid, NULL::uuid, NULL::text, NULL::integer, NULL::uuid,
+       i.status, i.assignee_kind, i.assignee, NULL::uuid, NULL::uuid, NULL::text, NULL::integer, NULL::uuid, NULL::uuid,
        r.issue IS NOT NULL AND i.status = 'cancelled' AND wakeful.only_held(r.company, r.issue),
        o.root, o.mode,
        (SELECT x.id FROM wakeful.recovery_action x WHERE x.company = r.company AND x.issue = r.issue AND x.state = 'open'

@@ -79,6 +79,22 @@ SELECT EXISTS (SELECT FROM wakeful.run r
                  AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited')
 $$;
 
+-- The pending receipt that brings a retry's agent newer input on its issue: a card's answer, or a comment that still
+-- stands, saved since the retry was asked for. What the run to be retried wrote itself is no news to it.
+CREATE FUNCTION wakeful.newer_input(company text, retry uuid) RETURNS uuid LANGUAGE sql STABLE
+AS $$
+SELECT n.id
+FROM wakeful.wake w
+JOIN wakeful.wake n ON n.company = w.company AND n.issue = w.issue AND n.agent = w.agent AND n.state = 'deferred'
+WHERE w.company = $1 AND w.id = $2
+  AND (n.kind = 'card' AND n.id > w.id
+       OR n.kind = 'saved_comments' AND EXISTS (
+           SELECT FROM unnest(n.comments) AS u (id)
+           JOIN wakeful.comment c ON c.company = n.company AND c.id = u.id
+           WHERE c.created_at > w.created_at AND c.deleted_at IS NULL AND c.run IS DISTINCT FROM w.certified_run))
+ORDER BY n.id LIMIT 1
+$$;
+
 -- The chat action that a receipt stands for. One that does not bear out what the receipt is certified by is not its own.
 CREATE FUNCTION wakeful.chat_action_of(company text, wake uuid) RETURNS TABLE (state text, run uuid, error text)
 LANGUAGE sql STABLE
@@ -121,4 +137,4 @@ $$;
 
 SELECT wakeful.close_functions();
 GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text),
-    wakeful.chat_action_of(text, uuid) TO wakeful_scheduler, wakeful_viewer;
+    wakeful.chat_action_of(text, uuid), wakeful.newer_input(text, uuid) TO wakeful_scheduler, wakeful_viewer;
