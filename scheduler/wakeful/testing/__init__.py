@@ -1,4 +1,5 @@
-"""The testing kit: real PostgreSQL, one clock for database and driver, crash points, lock waits, statement counts.
+"""The testing kit: real PostgreSQL, one clock for database and driver, crash points, lock waits, statement
+counts; and, in ``wakeful.testing.conformance``, the rules that every owner keeps.
 
 Imported by tests, benches and the demo only. Each name is loaded from its module when first used.
 """
@@ -10,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wakeful.testing.blocking import Blocked, expect_blocked
-    from wakeful.testing.clock import VirtualClock
+    from wakeful.testing.clock import VirtualClock, WatchedClock
     from wakeful.testing.crash import HoldAt, KillAt
     from wakeful.testing.database import Database, Server
+    from wakeful.testing.instant import InstantExecutor
     from wakeful.testing.statements import Statements
 
 _HOMES = {
     "Blocked": "blocking",
     "Database": "database",
     "HoldAt": "crash",
+    "InstantExecutor": "instant",
     "KillAt": "crash",
     "Server": "database",
     "Statements": "statements",
     "VirtualClock": "clock",
+    "WatchedClock": "clock",
     "expect_blocked": "blocking",
 }
 
@@ -30,10 +34,12 @@ __all__ = [
     "Blocked",
     "Database",
     "HoldAt",
+    "InstantExecutor",
     "KillAt",
     "Server",
     "Statements",
     "VirtualClock",
+    "WatchedClock",
     "expect_blocked",
 ]
 

@@ -77,3 +77,55 @@ class VirtualClock:
         for condition in waiting:
             with condition:
                 condition.notify_all()
+
+
+class WatchedClock(VirtualClock):
+    """A virtual clock that knows which threads sleep, and since which time.
+
+    Arguments:
+        threads: names of the threads that :meth:`settle` waits for.
+        within: seconds after which they should sleep.
+    """
+
+    def __init__(
+        self,
+        conn: Connection[Any],
+        threads: tuple[str, ...] = ("wakeful driver", "wakeful dispatcher"),
+        within: float = 30.0,
+    ) -> None:
+        self._threads = threads
+        self._within = within
+        self._asleep: dict[str, timedelta] = {}
+        self._changed = threading.Condition()
+        super().__init__(conn)
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Wait as a virtual clock does, and remember who waits."""
+        name = threading.current_thread().name
+        with self._changed:
+            self._asleep[name] = self.shift
+            self._changed.notify_all()
+        try:
+            super().wait(condition, timeout)
+        finally:
+            with self._changed:
+                self._asleep.pop(name, None)
+
+    def settle(self) -> None:
+        """Wait until the threads have looked at the present time and sleep again.
+
+        Raises:
+            AssertionError: they do not within the time given.
+        """
+
+        def settled() -> bool:
+            return [self._asleep.get(name) for name in self._threads] == [self.shift] * len(self._threads)
+
+        with self._changed:
+            if not self._changed.wait_for(settled, self._within):
+                raise AssertionError(f"{', '.join(self._threads)} do not sleep after {self._within:g} s")
+
+    def step(self, by: float | timedelta) -> None:
+        """Advance, and let everybody look."""
+        self.advance(by)
+        self.settle()
