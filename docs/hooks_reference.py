@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from wakeful import executions, owners, readers
+from wakeful import attendants, executions, owners, readers
 from wakeful.hookspecs import Specs
 
 FILE = Path(__file__).parent / "reference/hooks.md"
@@ -54,6 +54,7 @@ def text() -> str:
         owners.PluginMigration,
         owners.Observation,
         executions.Executor,
+        attendants.Attendant,
         readers.ResultReader,
         readers.SavedStream,
     ):

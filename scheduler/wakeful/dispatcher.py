@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from wakeful import backoff, store
+from wakeful.attendance import Attendance
+from wakeful.attendants import Attendant
 from wakeful.claims import Claimant
 from wakeful.clock import Clock, DatabaseTime, SystemClock
 from wakeful.connections import Session
@@ -27,6 +27,7 @@ from wakeful.examiner import Examiner
 from wakeful.executions import Executor, RunKey
 from wakeful.identity import Identity
 from wakeful.inbox import Inbox, News
+from wakeful.last_stops import stop_all
 from wakeful.readers import ResultReader
 from wakeful.reaper import SLACK, Lease, Reaper
 from wakeful.retries import Retries, Timer
@@ -51,6 +52,8 @@ class Dispatcher(threading.Thread):
         labels, slots: what this host offers, and how many children at once.
         lease: see :class:`Lease`.
         readers: result readers, by name.
+        attendants: asked before each end is written.
+        aside: the attendants' own work session.
         settings: called with the stored instance settings whenever they were read.
         told: called after each commit, with ``run.ended`` and the ending.
         crash: called at each ``CrashPoint``.
@@ -67,6 +70,8 @@ class Dispatcher(threading.Thread):
         lease: Lease | None = None,
         clock: Clock | None = None,
         readers: Mapping[str, ResultReader] | None = None,
+        attendants: Sequence[Attendant] = (),
+        aside: Session | None = None,
         settings: Callable[[Mapping[str, Any]], None] = lambda values: None,
         told: Callable[[str, Ending], None] = lambda what, ending: None,
         crash: Crash = no_crash,
@@ -87,7 +92,8 @@ class Dispatcher(threading.Thread):
         self._blocked_until: float | None = None
         self._timers: Timers[Timer] = Timers()
         retries = Retries(self._timers, self._clock, draw)
-        self._watch = Watch(executors)
+        self._attendance = Attendance(attendants, aside or session, retries, answered=self._inbox.attended)
+        self._watch = Watch(executors, self._attendance.began)
         self._examiner = Examiner(executors, self._inbox.examined)
         who = Claimant(
             identity.host, identity.claimer, tuple(labels), tuple(sorted(executors)), lease.length.total_seconds()
@@ -96,6 +102,7 @@ class Dispatcher(threading.Thread):
             session,
             self._watch,
             self._examiner,
+            self._attendance,
             retries,
             identity.host,
             readers=readers or {},
@@ -153,33 +160,9 @@ class Dispatcher(threading.Thread):
         self._inbox.stop()
 
     def stop_children(self, deadline: float, message: str) -> bool:
-        """Claim nothing more, ask every child to end, and wait for that until ``deadline``.
-
-        Their ends are written as any other; what does not end in time is adopted by the next scheduler.
-
-        Arguments:
-            deadline: the machine's monotonic seconds.
-            message: what the runs' rows say about it.
-
-        Returns:
-            whether all have ended and are written.
-        """
+        """Claim nothing more, and end every child; see :func:`wakeful.last_stops.stop_all`."""
         self._inbox.close()
-        asked: set[RunKey] = set()
-        while True:
-            for key in self.children():
-                if key in asked:
-                    continue
-                asked.add(key)
-                self._endings.stop_message(key, message)
-                self._watch.stop(key, timedelta(seconds=max(0.0, deadline - time.monotonic()) / 2))
-            with self.condition:
-                if not len(self._watch) and not len(self._starts):
-                    return True
-                if time.monotonic() >= deadline:
-                    return False
-                if asked.issuperset(self.children()):
-                    self.condition.wait(deadline - time.monotonic())
+        return stop_all(self._watch, self._endings, self._starts, self.condition, deadline, message)
 
     def children(self) -> list[RunKey]:
         """Return the executions under watch."""
@@ -194,6 +177,7 @@ class Dispatcher(threading.Thread):
     def run(self) -> None:
         """Work until stopped."""
         self._examiner.start()
+        self._attendance.start()
         while True:
             with self.condition:
                 while not self._inbox.stopping and not self._work_waits():
@@ -208,6 +192,7 @@ class Dispatcher(threading.Thread):
             except Exception as error:
                 self._back_off(error)
         self._examiner.stop()
+        self._attendance.stop()
         self._session.close()
 
     def _work_waits(self) -> bool:
@@ -239,6 +224,8 @@ class Dispatcher(threading.Thread):
             self._starts.want(company, gates)
         for key, status in news.examined:
             self._endings.examined(key, status)
+        for key, answer in news.attended:
+            self._endings.attended(key, answer)
         if news.expiry is not None:
             self._timers.set_earlier(("expiry",), self._time.monotonic_at(news.expiry) + SLACK)
         if news.everything:
@@ -289,6 +276,8 @@ class Dispatcher(threading.Thread):
                 self._starts.try_again(run)
             case ("examine", RunKey() as run):
                 self._endings.examine_again(run)
+            case ("attend", RunKey() as run):
+                self._attendance.ask_again(run)
             case ("stops",):
                 self._reaper.stop_runs()
             case ("poll",):

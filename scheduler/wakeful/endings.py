@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
-from uuid import UUID
+from dataclasses import replace
 
 from wakeful import post_mortem, store, terminals, transcripts
+from wakeful.attendance import Attendance, Parts
+from wakeful.attendants import Answer
+from wakeful.batch import Batch
 from wakeful.connections import Session
 from wakeful.crash_points import Crash
 from wakeful.database_errors import is_transient
 from wakeful.doubt import declare_uncertain
 from wakeful.examiner import Examiner
-from wakeful.executions import Ended, NeverStarted, Pending, RunKey, Running, Status, Uncertain, Vanished
+from wakeful.executions import Ended, Pending, RunKey, Running, Status, Uncertain, Vanished
 from wakeful.readers import ResultReader
 from wakeful.retention import delete_freed
 from wakeful.retries import Retries
@@ -33,21 +33,11 @@ BATCH = 100
 PATIENCE = 3  # examinations in a row that must prove nothing before a run is declared uncertain
 
 
-@dataclass(slots=True)
-class _Batch:
-    """The news of one company, sorted by what becomes of it; ``said`` is what readers found in outputs."""
-
-    said: Mapping[RunKey, Mapping[str, Any]]
-    started: list[tuple[UUID, int, datetime]] = field(default_factory=list)
-    endings: list[Ending] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
-    doubts: list[tuple[RunKey, str]] = field(default_factory=list)
-
-
 class Endings:
     """Takes the statuses of executions and writes them. For the dispatcher's thread.
 
     Arguments:
+        attendance: asked about each end before it is written.
         host: whose files retention may delete here.
         readers: result readers, by name.
         ended: called after each commit with every ending that took effect.
@@ -60,6 +50,7 @@ class Endings:
         session: Session,
         watch: Watch,
         examiner: Examiner,
+        attendance: Attendance,
         retries: Retries,
         host: str,
         *,
@@ -72,6 +63,7 @@ class Endings:
         self._session = session
         self._watch = watch
         self._examiner = examiner
+        self._attendance = attendance
         self._retries = retries
         self._host = host
         self._readers = readers
@@ -87,7 +79,7 @@ class Endings:
         self._stop_messages: dict[RunKey, str] = {}
 
     def __contains__(self, key: RunKey) -> bool:
-        return key in self._unwritten or key in self._doubted
+        return key in self._unwritten or key in self._doubted or key in self._attendance
 
     def tell(self, key: RunKey, status: Status) -> None:
         """Take a status, to be written with the next :meth:`write`."""
@@ -101,6 +93,12 @@ class Endings:
             self._retries.succeeded(("examine", key))
         self._unwritten[key] = status
 
+    def attended(self, key: RunKey, answer: Answer) -> None:
+        """Take what the attendants said about an end."""
+        status = self._attendance.take(key, answer)
+        if status is not None:
+            self._unwritten[key] = status
+
     def not_started(self, key: RunKey, cause: str) -> None:
         """Its executor refused to start it; the files say whether it did nevertheless."""
         self._causes[key] = cause
@@ -113,6 +111,7 @@ class Endings:
     def doubt(self, files: RunKey, row: RunKey, executor: str) -> None:
         """The row was declared uncertain: what its files prove frees it, what they report is refused."""
         self._doubted[files] = (row, executor)
+        self._attendance.drop(files)  # what was asked about is no end of the row any more
         self.examine(files, executor)
 
     def doubts(self, files: RunKey) -> bool:
@@ -144,11 +143,7 @@ class Endings:
             self._retries.succeeded(("poll",))
 
     def write(self) -> None:
-        """Write what was told, per company. What cannot be written now stays.
-
-        Raises:
-            DatabaseUnavailable, Conflict: nothing is lost; write again.
-        """
+        """Write what was told, per company; what cannot be written now stays. Raises DatabaseUnavailable, Conflict."""
         by_company: dict[str, list[RunKey]] = {}
         for key in self._unwritten:
             if key not in self._aside:
@@ -164,10 +159,18 @@ class Endings:
     # ── sorting ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_batch(self, company: str, keys: Sequence[RunKey]) -> None:
-        told = [(self._watch.executor(key), self._unwritten[key]) for key in keys if key not in self._doubted]
-        batch = _Batch(transcripts.said(self._session, company, told, self._readers))
+        fresh = [key for key in keys if key not in self._doubted and key not in self._attendance]
+        told = [(self._watch.executor(key), self._unwritten[key]) for key in fresh]
+        batch = Batch(transcripts.said(self._session, company, told, self._readers))
         for key in keys:
-            self._sort(batch, key, self._unwritten[key])
+            if key in self._attendance:  # asked about: what it says meanwhile is no news
+                passed = self._attendance.attended(key)
+                batch.add(passed.endings, passed.deaths)
+                continue
+            part = batch.part()
+            self._sort(part, key, self._unwritten[key])
+            if not self._attendance.ask(key, Parts(self._unwritten[key], (*part.endings,), (*part.deaths,))):
+                batch.join(part)
         with self._session.autocommit() as conn:
             if batch.started:
                 runs, generations, at = (list(column) for column in zip(*batch.started, strict=True))
@@ -182,25 +185,18 @@ class Endings:
             if key not in self._aside:
                 self._unwritten.pop(key, None)
 
-    def _sort(self, batch: _Batch, key: RunKey, status: Status) -> None:
+    def _sort(self, batch: Batch, key: RunKey, status: Status) -> None:
         if isinstance(status, Vanished) and post_mortem.is_hearsay(status):
             status = Uncertain("only its engine says that it is dead")
         if key in self._doubted:
             self._sort_doubted(batch, key, status)
-            return
-        match status:
-            case Running(started_at=at):
-                batch.started.append((key.run, key.generation, at))
-            case Ended(report=report):
-                batch.endings.append(post_mortem.ending(key, report, batch.said.get(key), self._stop_messages.get(key)))
-            case NeverStarted() if key in self._causes:
-                batch.endings.append(post_mortem.not_started(key, self._causes[key]))
-            case NeverStarted() | Vanished():
-                batch.deaths.append(post_mortem.death(key, status))
-            case Uncertain(reason=reason):
-                self._sort_unproven(batch, key, reason)
+        elif isinstance(status, Uncertain):
+            self._sort_unproven(batch, key, status.reason)
+        else:
+            cause, message = self._causes.get(key), self._stop_messages.get(key)
+            batch.sort(key, status, cause=cause, stop_message=message)
 
-    def _sort_unproven(self, batch: _Batch, key: RunKey, reason: str) -> None:
+    def _sort_unproven(self, batch: Batch, key: RunKey, reason: str) -> None:
         """Doubt overtakes whatever lives, so what passes by itself, such as a full table of files, is waited out."""
         self._fruitless[key] = self._fruitless.get(key, 0) + 1
         if self._fruitless[key] < PATIENCE:
@@ -208,7 +204,7 @@ class Endings:
         else:
             batch.doubts.append((key, reason))
 
-    def _sort_doubted(self, batch: _Batch, key: RunKey, status: Status) -> None:
+    def _sort_doubted(self, batch: Batch, key: RunKey, status: Status) -> None:
         """Its own host looked at a run that was declared uncertain."""
         row, executor = self._doubted[key]
         if isinstance(status, Uncertain) or post_mortem.is_hearsay(status):
@@ -261,8 +257,10 @@ class Endings:
     ) -> None:
         keys = [ending.key for ending in endings] + [death.key for death in deaths]
         rows = {row: files for files, (row, _) in self._doubted.items()}
+        states = {ending.key: ending.conclusion.state for ending in endings}
         for key in keys:
-            self._forget(rows.get(key, key))
+            landed = [states.get(key, "died")] if key in settled.ended else []
+            self._forget(rows.get(key, key), landed)
         self._freed()
         delete_freed(self._host, settled.freed)
         if settled.requeued:
@@ -273,8 +271,9 @@ class Endings:
         for key in settled.refused:
             log.info("a late report of %s was refused", key.cookie)
 
-    def _forget(self, key: RunKey) -> None:
+    def _forget(self, key: RunKey, landed: Sequence[str] = ()) -> None:
         self._watch.drop(key)
+        self._attendance.written(key, landed)
         self._fruitless.pop(key, None)
         self._causes.pop(key, None)
         self._stop_messages.pop(key, None)

@@ -15,6 +15,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+    from wakeful.attendants import Attendant
     from wakeful.config import Config
     from wakeful.executions import Executor
     from wakeful.owners import GateCheck, Observation, Owner, PluginMigration
@@ -41,6 +42,10 @@ class Specs:
     @hookspec
     def register_readers(self) -> Iterable[ResultReader]:  # type: ignore[empty-body]  # pluggy specs have no body
         """Return result readers, which agents name in their contract. Fires once, when a scheduler is built."""
+
+    @hookspec
+    def register_attendants(self, config: Config) -> Iterable[Attendant]:  # type: ignore[empty-body]  # pluggy specs have no body
+        """Return what attends this host's runs, asked before each end. Fires once, when a scheduler is built."""
 
     @hookspec
     def register_migrations(self) -> Iterable[PluginMigration]:  # type: ignore[empty-body]  # pluggy specs have no body

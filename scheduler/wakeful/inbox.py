@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from wakeful.attendants import Answer
 from wakeful.executions import RunKey, Status
 from wakeful.identity import Identity
 from wakeful.outcomes import Gate
@@ -22,6 +23,7 @@ class News:
         stops: a stop row was written.
         changed: an executor has news.
         examined: what examinations found out.
+        attended: what attendants said of ends.
         expiry: when the earliest claim of another scheduler will be overdue.
     """
 
@@ -30,11 +32,13 @@ class News:
     stops: bool = False
     changed: bool = False
     examined: list[tuple[RunKey, Status]] = field(default_factory=list)
+    attended: list[tuple[RunKey, Answer]] = field(default_factory=list)
     expiry: datetime | None = None
 
     def any(self) -> bool:
         """Whether there is anything to do at all."""
-        return bool(self.companies or self.everything or self.stops or self.changed or self.examined or self.expiry)
+        news = (self.companies, self.everything, self.stops, self.changed, self.examined, self.attended, self.expiry)
+        return any(map(bool, news))
 
 
 class Inbox:
@@ -139,6 +143,12 @@ class Inbox:
         """An examination has its answer."""
         with self.condition:
             self._news.examined.append((key, status))
+            self.condition.notify_all()
+
+    def attended(self, key: RunKey, answer: Answer) -> None:
+        """The attendants have answered."""
+        with self.condition:
+            self._news.attended.append((key, answer))
             self.condition.notify_all()
 
     def _renewal(self, signal: Signal) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import click
     import pluggy
 
+    from wakeful.attendants import Attendant
     from wakeful.config import Config
     from wakeful.executions import Executor
     from wakeful.owners import GateCheck, Observation, Owner, PluginMigration
@@ -140,6 +141,11 @@ class Hooks:
         taken: set[str] = set()
         return self._collect("register_readers", _reader_claims, taken)
 
+    def attendants(self, config: Config) -> list[Attendant]:
+        """Return new attendants for this host. Call before ``owners``, as ``executors``."""
+        taken: set[str] = set()
+        return self._collect("register_attendants", _attendant_claims, taken, config=config)
+
     def migrations(self) -> list[PluginMigration]:
         """Return the plugins' own SQL migrations, in load order."""
         taken: set[str] = set()
@@ -257,6 +263,12 @@ def _executor_claims(executor: Executor) -> list[str]:
 def _reader_claims(reader: ResultReader) -> list[str]:
     _needs(reader, "result reader", name=str, read=Callable)
     return [f"the result reader {reader.name!r}"]
+
+
+def _attendant_claims(attendant: Attendant) -> list[str]:
+    methods = dict.fromkeys(("start", "began", "ending", "ended", "stop"), Callable)
+    _needs(attendant, "attendant", name=str, **methods)
+    return [f"the attendant {attendant.name!r}"]
 
 
 def _migration_claims(step: PluginMigration) -> list[str]:

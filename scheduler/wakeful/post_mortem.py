@@ -68,6 +68,20 @@ def is_hearsay(status: Status) -> bool:
     return isinstance(status, Vanished) and status.grade is Grade.REPORTED
 
 
+def unrecorded(whole: Ending, cause: str) -> Ending:
+    """Return the ending of a run whose end could not be recorded where it has to be: success becomes failure.
+
+    All else stays what it is, and so does what the run used: a cancellation is one, whatever failed after it.
+    """
+    note = f"its end could not be recorded: {cause}"
+    conclusion = whole.conclusion
+    error = note if conclusion.error is None else f"{conclusion.error}; {note}"
+    if conclusion.state == "succeeded":
+        failed = replace(conclusion, state="failed", end_class=EndClass.FAILED, reason="run.unrecorded", message=note)
+        return replace(whole, conclusion=replace(failed, error=error))
+    return replace(whole, conclusion=replace(conclusion, error=error))
+
+
 def bare(whole: Ending, error: Exception) -> Ending | None:
     """Leave of an ending that could not be stored what certainly can be; None if that was all there is."""
     if whole.conclusion.message == _UNSUITABLE:

@@ -102,6 +102,7 @@ class Scheduler:
         readers = {reader.name: reader for reader in self._hooks.readers()}
         executors = {executor.name: executor for executor in self._hooks.executors(config)}
         self._executors = executors
+        attendants = self._hooks.attendants(config)
         owners = self._hooks.owners()
         admission = Admission(owners, self._hooks.gates(), crash=tuning.crash)
         self.driver = Driver(
@@ -122,6 +123,8 @@ class Scheduler:
             lease=tuning.lease,
             clock=tuning.clock,
             readers=readers,
+            attendants=attendants,
+            aside=Session(config.dsn, purpose="attendants", watchdog=self._watchdog),
             settings=self._settings,
             told=self._told,
             crash=tuning.crash,

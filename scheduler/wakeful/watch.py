@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,10 +19,12 @@ class Watch:
     """Every execution under watch, by key.
 
     Attributes:
+        began: called with every execution that is watched from now on.
         unheard: names of the executors that could not be asked at the last poll.
     """
 
     executors: Mapping[str, Executor]
+    began: Callable[[RunKey], None] = lambda key: None
     unheard: set[str] = field(default_factory=set)
     _watched: dict[RunKey, str] = field(default_factory=dict)
     _started: set[RunKey] = field(default_factory=set)
@@ -40,6 +42,8 @@ class Watch:
 
     def add(self, key: RunKey, executor: str, *, started: bool = False) -> None:
         """Watch one execution; ``started`` if its row already says that it runs."""
+        if key not in self._watched:
+            self.began(key)
         self._watched[key] = executor
         if started:
             self._started.add(key)

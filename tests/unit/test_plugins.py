@@ -356,5 +356,5 @@ def test_given_entry_points_replace_discovery(settings: config.Config) -> None:
 
 def test_the_facade_has_a_method_for_every_hook() -> None:
     hooks = {name.partition("_")[2] for name in vars(Specs) if name.startswith("register_")}
-    assert hooks == {"owners", "gates", "executors", "readers", "migrations", "commands"}
+    assert hooks == {"owners", "gates", "executors", "readers", "attendants", "migrations", "commands"}
     assert all(callable(getattr(plugins.Hooks, name)) for name in hooks)
