@@ -1,7 +1,7 @@
-"""The testing kit: real PostgreSQL, one clock for database and driver, crash points, lock waits, statement
-counts; and, in ``wakeful.testing.conformance``, the rules that every owner keeps.
+"""The testing kit: real PostgreSQL, one clock for database and driver, crash points, lock waits, statement counts.
 
-Imported by tests, benches and the demo only. Each name is loaded from its module when first used.
+``wakeful.testing.conformance`` holds the rules that every owner keeps. Imported by tests, benches and the demo only.
+Each name is loaded from its module when first used.
 """
 
 from __future__ import annotations
