@@ -47,7 +47,7 @@ class Listing:
     @property
     def time_ordered(self) -> bool:
         """Whether its ids are UUIDs that begin with the time they were made; newest come first."""
-        return self.name in ("wakes", "runs", "spend", "audit", "recoveries")
+        return self.name in ("wakes", "runs", "spend", "audit", "recoveries", "chats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,7 @@ LISTINGS: Mapping[str, Listing] = MappingProxyType(
             Listing("spend", "id"),
             Listing("audit", "id"),
             Listing("recoveries", "id", states=("open", "resolved")),
+            Listing("chats", "id", states=("pending", "processing", "processed", "failed")),
             Listing("limits", "id"),
             Listing("settings", "name"),
             Listing("hosts", "id"),
@@ -228,6 +229,19 @@ def run(conn: Connection[Any], company: str, id: UUID) -> Mapping[str, Any]:
     if row is None or detail is None:
         raise NotFound(f"run {str(id)!r} does not exist", hint="list them: wakeful runs")
     return {**row._asdict(), **detail._asdict()}
+
+
+def chat(conn: Connection[Any], company: str, id: UUID) -> Mapping[str, Any]:
+    """Return one chat action as its listing shows it.
+
+    Raises:
+        NotFound: there is no such action.
+    """
+    params: dict[str, Any] = {"company": company, "id": id, "limit": 1, "states": None, "after_id": None}
+    row = store.run(conn, "listings.chats", params, prepare=False).fetchone()
+    if row is None:
+        raise NotFound(f"chat action {str(id)!r} does not exist", hint="list them: wakeful chat list")
+    return row._asdict()  # type: ignore[no-any-return]  # named tuples have no static type
 
 
 def spend_is_recorded(conn: Connection[Any], company: str, key: str) -> bool:

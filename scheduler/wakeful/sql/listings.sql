@@ -89,6 +89,16 @@ WHERE a.company = %(company)s AND (%(after_id)s::uuid IS NULL OR a.id < %(after_
   AND (%(states)s::text[] IS NULL OR a.state = ANY (%(states)s))
 ORDER BY a.id DESC LIMIT %(limit)s
 
+-- name: chats
+-- Chat actions, newest first; ids begin with the time they were made, and are those of their wakes.
+SELECT a.company, a.id, a.kind, a.state, a.agent, a.issue, a.source_run, a.actor, a.run, a.error, a.created_at,
+       a.settled_at, a.settled_by
+FROM wakeful.chat_action a
+WHERE a.company = %(company)s AND (%(id)s::uuid IS NULL OR a.id = %(id)s)
+  AND (%(after_id)s::uuid IS NULL OR a.id < %(after_id)s)
+  AND (%(states)s::text[] IS NULL OR a.state = ANY (%(states)s))
+ORDER BY a.id DESC LIMIT %(limit)s
+
 -- name: limits
 -- Providers' accounts by id.
 SELECT p.company, p.id, p.closed_at, p.closed_until, p.reason, p.resuming, p.starts_per_second

@@ -99,6 +99,7 @@ BEGIN
     UPDATE wakeful.audit a SET before = wakeful.erased(a.before), after = wakeful.erased(a.after) WHERE a.company = c;
     UPDATE wakeful.refused_report r SET report = wakeful.erased(r.report) WHERE r.company = c;
     UPDATE wakeful.hold h SET reason = wakeful.erased(h.reason) WHERE h.company = c;
+    UPDATE wakeful.chat_action a SET error = wakeful.erased(a.error) WHERE a.company = c;
     UPDATE wakeful.recovery_action a SET cause = wakeful.erased(a.cause) WHERE a.company = c;
     UPDATE wakeful.status_decision d SET reason = wakeful.erased(d.reason) WHERE d.company = c;
     UPDATE wakeful.company x SET name = wakeful.erased(x.name) WHERE x.company = c;
