@@ -2,7 +2,7 @@
 
 from wakeful_coordination.authority import Committed
 from wakeful_coordination.coordination import Coordination
-from wakeful_coordination.ending import AgentEnd
+from wakeful_coordination.ending import AgentEnd, Ended
 from wakeful_coordination.errors import CoordinationError
 from wakeful_coordination.event import Event
 from wakeful_coordination.generation import Generation
@@ -18,6 +18,7 @@ __all__ = [
     "Committed",
     "Coordination",
     "CoordinationError",
+    "Ended",
     "Event",
     "Generation",
     "Mutation",

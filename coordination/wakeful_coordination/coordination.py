@@ -11,7 +11,7 @@ from types import TracebackType
 from wakeful_coordination import ending
 from wakeful_coordination.authority import Authority, Settled
 from wakeful_coordination.creation import mount_table, open_root
-from wakeful_coordination.ending import AgentEnd
+from wakeful_coordination.ending import AgentEnd, Ends
 from wakeful_coordination.errors import NotCaptured
 from wakeful_coordination.event import new_event
 from wakeful_coordination.filesystem import Filesystem
@@ -30,6 +30,7 @@ from wakeful_coordination.state import read_state
 from wakeful_coordination.survey import Survey
 from wakeful_coordination.terminal import Terminals
 from wakeful_coordination.transaction import Mutation, Transaction, new_transaction
+from wakeful_coordination.undelivered import Undelivered
 from wakeful_coordination.watcher import Watcher
 
 
@@ -48,9 +49,11 @@ class Coordination:
         self.authority = Authority(root, self.leases, self.outbox, self.quarantine)
         self.terminals = Terminals(root, self.leases)
         self.caches = HeldCaches(root, self.leases)
+        self.ends = Ends(root, self.leases)
         self.recovery = Recovery(root, self.outbox, self.authority)
         self.repair = Repair(root, self.leases, self.terminals, self.caches)
-        self.survey = Survey(root, self.outbox, self.quarantine)
+        self.undelivered = Undelivered(root)
+        self.survey = Survey(root, self.outbox, self.quarantine, self.undelivered)
 
     @classmethod
     def open(
@@ -58,6 +61,7 @@ class Coordination:
         path: str,
         *,
         create: bool = True,
+        among: bool = False,
         dead_sessions: Sequence[str] = (),
         keep: int = 512,
         exit_grace: float = 1.0,
@@ -69,9 +73,11 @@ class Coordination:
     ) -> Coordination:
         """Open a root (a directory, made with mode 0700 if ``create``), and recover it if the host has rebooted.
 
-        ``dead_sessions`` are sessions an operator declares dead; ``keep`` bounds the lease files kept open;
-        ``exit_grace`` is how long, in seconds, an owner that has lost its lease may take to finish dying. The
-        rest is injected in tests. Raises NotFound, UnsafePath, InDoubt (no local disk), UnknownVersion,
+        ``among`` also makes one in a directory that holds other files, which are left alone. ``dead_sessions`` are
+        sessions an operator declares dead; ``keep`` bounds the lease files kept open; ``exit_grace`` is how long, in
+        seconds, an owner that has lost its lease may take to finish dying. The rest is injected in tests.
+
+        Raises NotFound, UnsafePath, InDoubt (no local disk), UnknownVersion,
         StorageFailed.
         """
         if files is None:
@@ -81,6 +87,7 @@ class Coordination:
         root = open_root(
             path,
             create=create,
+            among=among,
             files=files,
             machine=machine or Machine.here(),
             mountinfo=mount_table() if mountinfo is None else mountinfo,
@@ -182,6 +189,10 @@ class Coordination:
     def relay(self, deliver: Deliver) -> Relayed:
         """Settle, deliver and forget everything pending: one pass; see :meth:`Relay.run`."""
         return Relay(self.outbox, self.authority).run(deliver)
+
+    def relay_one(self, txid: str, deliver: Deliver) -> Settled | None:
+        """Settle, deliver and forget one transaction; None where another relay was faster. See :meth:`Relay.one`."""
+        return Relay(self.outbox, self.authority).one(txid, deliver)
 
     def recover(self) -> Recovered:
         """Bring every pending transaction to its end now; see :meth:`Recovery.run`."""

@@ -23,6 +23,7 @@ def open_root(
     path: str,
     *,
     create: bool,
+    among: bool,
     files: Filesystem,
     machine: Machine,
     mountinfo: str,
@@ -31,8 +32,8 @@ def open_root(
 ) -> Root:
     """Open the root at ``path``, making it first if ``create``; on return its directories survive power loss.
 
-    Links may lead to the root, never below it. Raises NotFound, UnsafePath, InDoubt on a filesystem whose
-    locks prove nothing, UnknownVersion.
+    Links may lead to the root, never below it. ``among`` makes a root among files that are not its own, and leaves
+    those alone. Raises NotFound, UnsafePath, InDoubt on a filesystem whose locks prove nothing, UnknownVersion.
     """
     parent, name = os.path.split(os.path.abspath(path))
     where = os.path.join(os.path.realpath(parent), name)
@@ -46,7 +47,7 @@ def open_root(
         if found is None:
             if not create:
                 raise NotFound(f"{where} is no coordination root", hint="it has no root.json")
-            found = _furnish(root, kind)
+            found = _furnish(root, kind, among=among)
         known = record.decode(found, what=f"{where}/{_FILE}", version=layout.VERSION)
         root.root_id = layout.record_id(known.get("root_id"), "root id")
     except BaseException:
@@ -77,15 +78,21 @@ def _directory(files: Filesystem, where: str, *, create: bool) -> int:
         raise explain(error, where) from error
 
 
-def _furnish(root: Root, kind: str) -> bytes:
-    files = root.files
+def foreign(root: Root) -> list[str]:
+    """List what stands in a root's directory and is none of its files; never on a hot path."""
+    own = {*layout.DIRECTORIES, *layout.FILES}
     with root.explained(""):
-        foreign = set(files.names(root.fd)) - {*layout.DIRECTORIES, "recovery.lock"}
-        foreign = {name for name in foreign if not name.startswith(".tmp-")}
-        if foreign:
-            raise UnsafePath(
-                f"{root.path} holds other files ({sorted(foreign)[0]})", hint="name a new or empty directory"
-            )
+        names = {name for name in root.files.names(root.fd) if not name.startswith(".tmp-")}
+    # Names may be any bytes; what is shown must be text.
+    return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in names - own)
+
+
+def _furnish(root: Root, kind: str, *, among: bool) -> bytes:
+    files = root.files
+    others = foreign(root)
+    if others and not among:
+        raise UnsafePath(f"{root.path} holds other files ({others[0]})", hint="name a new or empty directory")
+    with root.explained(""):
         for name in layout.DIRECTORIES:
             files.make_directory(name, root.fd)
         with contextlib.suppress(FileExistsError):

@@ -9,6 +9,7 @@ from wakeful_coordination.errors import InvalidRecord
 
 VERSION = 1
 DIRECTORIES = ("sessions", "doorbell", "instances", "outbox", "receipts")
+FILES = ("root.json", "recovery.lock", "recovered.json")
 OUTBOX = ("pending", "quarantine")
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 

@@ -97,12 +97,13 @@ class Outbox:
         with self._root.directory(layout.PENDING) as at, self._root.explained(layout.PENDING):
             names = self._root.files.names(at)
         # Names may be any bytes; what is shown must be text.
-        return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in names if _txid(name) is None)
+        return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in names if not _own(name))
 
     def forget(self, txid: str) -> None:
-        """Take a settled and told transaction out of the list. Its receipt or quarantine stays."""
+        """Take a settled and told transaction out of the list, with its note. Its receipt or quarantine stays."""
         with self._root.directory(layout.PENDING) as at:
-            publish.remove(self._root, at, f"{txid}.json", place=layout.PENDING)
+            for name in (f"{txid}.reason", f"{txid}.json"):
+                publish.remove(self._root, at, name, place=layout.PENDING)
 
     def ring(self) -> None:
         """Tell watchers to look; losing it costs latency only, so nothing it meets is an error."""
@@ -136,9 +137,13 @@ def _same(found: bytes, transaction: Transaction) -> bool:
     )
 
 
-def _txid(name: str) -> str | None:
+def _own(name: str) -> bool:
+    return _txid(name) is not None or _txid(name, "reason") is not None
+
+
+def _txid(name: str, kind: str = "json") -> str | None:
     stem, dot, suffix = name.rpartition(".")
-    if dot and suffix == "json":
+    if dot and suffix == kind:
         with contextlib.suppress(InvalidRecord):
             return layout.record_id(stem, "transaction id")
     return None

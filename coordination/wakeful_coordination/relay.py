@@ -30,6 +30,24 @@ class Relay:
         self._outbox = outbox
         self._authority = authority
 
+    def one(self, txid: str, deliver: Deliver) -> Settled | None:
+        """Settle one pending transaction, deliver it unless it is local, and forget it.
+
+        None where it is no longer pending. What cannot be settled yet, or whose delivery raises, stays pending;
+        raises why.
+        """
+        if self._outbox.bytes_of(txid) is None:
+            return None  # another relay was faster
+        try:
+            outcome = self._authority.settle(txid)
+        except NotFound:
+            return None
+        if isinstance(outcome, Committed) and outcome.transaction.kind == "local":
+            return None
+        deliver(outcome)
+        self._authority.forget(txid)
+        return outcome
+
     def run(self, deliver: Deliver) -> Relayed:
         """Settle and deliver everything pending now, in ascending order of id.
 
@@ -43,17 +61,12 @@ class Relay:
         left: list[tuple[str, str]] = []
         for txid in self._outbox.pending():
             try:
-                outcome = self._authority.settle(txid)
-                told = committed if isinstance(outcome, Committed) else quarantined
-                if isinstance(outcome, Committed) and outcome.transaction.kind == "local":
-                    continue
-                deliver(outcome)
-                self._authority.forget(txid)
-                told.append(txid)
-            except NotFound:
-                continue  # another relay was faster
+                outcome = self.one(txid, deliver)
             except RootPoisoned:
                 raise  # nothing can be settled any more
             except CoordinationError as error:
                 left.append((txid, error.message))
+            else:
+                if outcome is not None:
+                    (committed if isinstance(outcome, Committed) else quarantined).append(txid)
         return Relayed(tuple(committed), tuple(quarantined), tuple(left))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wakeful_coordination import layout
+from wakeful_coordination.creation import foreign
 from wakeful_coordination.errors import CoordinationError, InvalidRecord, NotFound
 from wakeful_coordination.generation import Current, read_current
 from wakeful_coordination.machine import lock_owners
@@ -14,26 +15,35 @@ from wakeful_coordination.outbox import Outbox
 from wakeful_coordination.quarantine import Quarantine, Quarantined
 from wakeful_coordination.root import Root
 from wakeful_coordination.session import Liveness, liveness
+from wakeful_coordination.undelivered import Note, Undelivered
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pending transaction: its instances and event type, or why it cannot be read."""
+    """A pending transaction: its instances and event type, or why it cannot be read.
+
+    ``note`` is what a consumer said that did not take it.
+    """
 
     txid: str
     instances: tuple[str, ...]
     type: str
     problem: str | None
+    note: Note | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A root at one moment. ``strays`` are names in outbox/pending that are no transaction."""
+    """A root at one moment.
+
+    ``strays`` are names in outbox/pending that are no transaction, ``foreign`` those in the root that are none of its.
+    """
 
     sessions: tuple[tuple[str, Liveness], ...]
     pending: tuple[Waiting, ...]
     quarantined: tuple[Quarantined, ...]
     strays: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +59,9 @@ class InstanceView:
 class Survey:
     """Reads; takes no lease and changes nothing."""
 
-    def __init__(self, root: Root, outbox: Outbox, quarantine: Quarantine) -> None:
+    def __init__(self, root: Root, outbox: Outbox, quarantine: Quarantine, notes: Undelivered) -> None:
         self._root = root
+        self._notes = notes
         self._outbox = outbox
         self._quarantine = quarantine
 
@@ -75,6 +86,7 @@ class Survey:
             tuple(found for txid in self._outbox.pending() if (found := self._waiting(txid)) is not None),
             tuple(aside),
             tuple(self._outbox.strays()),
+            tuple(foreign(self._root)),
         )
 
     def instance(self, instance: str) -> InstanceView:
@@ -99,4 +111,4 @@ class Survey:
             return None
         except CoordinationError as error:
             return Waiting(txid, (), "", error.message)
-        return Waiting(txid, found.instances, found.event.type, None)
+        return Waiting(txid, found.instances, found.event.type, None, self._notes.read(txid))
