@@ -195,15 +195,17 @@ WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
 RETURNING w.id
 
 -- name: succeed
--- The next wakes of receipts that recur, in the transaction that links or ends those.
+-- The next wakes of receipts that recur, in the transaction that links or ends those. A receipt that repeats one whose
+-- successor was saved already, because it was re-armed or met its provider's limit, gets no second one.
 WITH fresh AS (
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                              due_at, effect_root, estimate)
+                              due_at, effect_root, estimate, follows)
     SELECT w.company, u.id, w.kind, w.priority, w.agent, w.issue, w.project, w.source, w.actor_kind, w.actor,
-           coalesce(u.payload, w.payload), w.key, u.due_at, u.id, w.estimate
+           coalesce(u.payload, w.payload), w.key, u.due_at, u.id, w.estimate, w.effect_root
     FROM (SELECT x.*, wakeful.uuid7() AS id
           FROM unnest(%(wakes)s::uuid[], %(due_at)s::timestamptz[], %(payloads)s::jsonb[]) AS x (wake, due_at, payload)) AS u
     JOIN wakeful.wake w ON w.company = %(company)s AND w.id = u.wake
+    ON CONFLICT (company, follows) WHERE follows IS NOT NULL DO NOTHING
     RETURNING company, id, key, owner, due_at
 ), repointed AS (
     UPDATE wakeful.wake_key k

@@ -299,6 +299,8 @@ CREATE TABLE wakeful.wake (
     coalesced_into uuid,
     rearm_of uuid,
     effect_root uuid NOT NULL,
+    -- of a recurrence: the effect root of the wake before it, which has one successor however often it is re-armed
+    follows uuid,
     interrupt_by text,
     interrupt_at timestamptz,
     interrupted_run uuid,
@@ -341,6 +343,7 @@ CREATE INDEX wake_open_on_issue ON wakeful.wake (company, issue, id)
 CREATE INDEX wake_open_of_agent ON wakeful.wake (company, agent, id)
     WHERE state IN ('deferred', 'queued', 'claimed', 'error');
 CREATE INDEX wake_ended ON wakeful.wake (company, ended_at, id) WHERE ended_at IS NOT NULL;
+CREATE UNIQUE INDEX wake_follows ON wakeful.wake (company, follows) WHERE follows IS NOT NULL;
 CREATE UNIQUE INDEX wake_rearm ON wakeful.wake (company, rearm_of) WHERE rearm_of IS NOT NULL;
 -- A run is retried by one wake at a time; one that ended without a run makes room for a new one.
 CREATE UNIQUE INDEX wake_retry_of ON wakeful.wake (company, certified_run)
