@@ -3,7 +3,7 @@
 "Is anything due?" is answered from memory. The thread sleeps until the nearest known deadline, the horizon of
 a window, or a signal; with any number of parked and sleeping receipts it sends no statement. The clock, the
 gate and the failure are three exits: deadlines are timers, gates are signals, failures are stored back-offs
-(of a receipt) or a timer of this loop (of the connection).
+(of a receipt) or debts of this loop (of a pass, of something read, of the connection).
 """
 
 from __future__ import annotations
@@ -12,25 +12,30 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
-from wakeful import backoff, store
-from wakeful.admission import PASS, Admission, PassResult
+from wakeful import backoff
+from wakeful.admission import Admission, PassResult
 from wakeful.clock import Clock, DatabaseTime, SystemClock
+from wakeful.coalesce import FIRST_ID, WINDOW, Walk
 from wakeful.connections import Session
 from wakeful.errors import WakefulError
-from wakeful.memory import Memory, Source, waits_behind
+from wakeful.lookout import Lookout
+from wakeful.memory import Job, Memory
 from wakeful.outcomes import Moved
+from wakeful.owners import NamesReceipts, Owner
 from wakeful.signals import Signal
-from wakeful.window import SIZE, Entry, Window
+from wakeful.window import SIZE
 
 log = logging.getLogger("wakeful.driver")
 
-SHARDS = list(range(16))
+# Errors that whatever is tried next would meet too: lost, read only, no room, shut down, broken files.
+_OF_THE_SERVER = ("08", "25006", "53", "57P", "58")
 
 Told = Callable[[str, PassResult], None]
 
@@ -41,20 +46,22 @@ class Driver(threading.Thread):
     Arguments:
         session: the driver's own work session.
         admission: judges and writes the passes.
-        owners: names of the owners to time.
+        owners: the owners to time.
         told: called after each pass, with the company and what the pass did.
         size: rows of one window.
+        window: seconds for which a source's walk that admitted nothing keeps the next one waiting.
     """
 
     def __init__(
         self,
         session: Session,
         admission: Admission,
-        owners: Sequence[str],
+        owners: Sequence[Owner],
         *,
         clock: Clock | None = None,
         told: Told = lambda company, result: None,
         size: int = SIZE,
+        window: float = WINDOW,
         draw: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(name="wakeful driver", daemon=True)
@@ -63,7 +70,6 @@ class Driver(threading.Thread):
         self._clock = clock or SystemClock()
         self.time = DatabaseTime(self._clock)
         self._told = told
-        self._size = size
         self._draw = draw
         self.condition = threading.Condition()
         # Under the condition: what other threads tell.
@@ -71,13 +77,18 @@ class Driver(threading.Thread):
         self._owner = False
         self._enabled = True
         self._resync = False
+        self._forgive = False
         self._stopping = False
         self.ready = threading.Event()
         # The driver's own.
-        self._memory = Memory(owners, self._clock, self.time, size)
+        names = [owner.name for owner in owners]
+        namers = {owner.name: owner for owner in owners if isinstance(owner, NamesReceipts)}
+        self._memory = Memory(names, self._clock, self.time, size, namers=list(namers), window=window, draw=draw)
+        self._lookout = Lookout(self._memory, self.time, size, namers)
         self._failures = 0
         self._blocked_until: float | None = None
         self.passes = 0
+        self.walks = 0  # reconstructions begun
 
     # ── told by other threads ───────────────────────────────────────────────────────────────────────────
 
@@ -87,6 +98,7 @@ class Driver(threading.Thread):
         The pause after an outage's failures is over: a session has just proven that the server answers.
         """
         with self.condition:
+            self._forgive = self._forgive or self._failures > 0
             self._failures, self._blocked_until = 0, None
             self._owner = owner
             self._resync = True
@@ -111,7 +123,7 @@ class Driver(threading.Thread):
             self.condition.notify_all()
 
     def signalled(self, signal: Signal) -> None:
-        """A signal of topic eligibility (or of an instance setting, which asks for everything)."""
+        """A signal of topic eligibility or settlement (or of an instance setting, which asks for everything)."""
         with self.condition:
             if signal.topic == "settings":
                 self._resync = True
@@ -137,8 +149,11 @@ class Driver(threading.Thread):
                 if self._stopping:
                     break
                 resync, self._resync = self._resync, False
+                forgive, self._forgive = self._forgive, False
                 inbox, self._inbox = self._inbox, []
             try:
+                if forgive:
+                    self._memory.forgive()
                 if resync:
                     self._memory.forget()
                 self._memory.take(inbox)
@@ -166,8 +181,7 @@ class Driver(threading.Thread):
     def _back_off(self, error: Exception) -> None:
         pause = backoff.delay(self._failures, self._draw)
         self._failures += 1
-        level = logging.WARNING if isinstance(error, WakefulError) else logging.ERROR
-        log.log(level, "owners' work failed, trying again in %.1f s: %s", pause, error, exc_info=level == logging.ERROR)
+        _report("owners' work", error, pause)
         with self.condition:
             # What the failed turn had taken out of memory is in the rows: read them again.
             self._resync = True
@@ -177,78 +191,85 @@ class Driver(threading.Thread):
 
     def _turn(self) -> None:
         self._blocked_until = None
-        memory = self._memory
+        memory, lookout = self._memory, self._lookout
         with self._session.autocommit() as conn:
             if memory.is_caught_up:
                 for window in memory.passed_windows():
-                    self._read_window(conn, window)
+                    self._attempt(conn, ("window", window.owner), lambda window=window: lookout.window(conn, window))  # type: ignore[misc]  # mypy cannot infer such a lambda
                 self.ready.set()
-            if memory.gates_after is not None and memory.is_caught_up:
-                self._probe_gates(conn, memory.gates_after)
+            if memory.is_caught_up and (job := memory.next_job()) is not None:
+                read = (lambda: lookout.gates(conn)) if job == ("gates",) else (lambda: lookout.named(conn, job[1]))
+                self._attempt(conn, job, read)
             memory.ripen()
-            if (walk := memory.next_source()) is not None:
-                self._walk(conn, *walk)
-            if (batch := memory.next_batch()) is not None:
-                self._judge(conn, *batch)
+            if (walk := memory.walks.take(self._clock.monotonic())) is not None:
+                self._walk(conn, walk)
+            for settles in (False, True):
+                if (batch := memory.next_batch(settles=settles)) is not None:
+                    self._pass(conn, *batch, settles=settles)
 
-    def _read_window(self, conn: Connection[Any], window: Window) -> None:
-        """Read what is overdue, fairly, and what comes next; with a page full of overdue ones the rest comes later."""
+    def _attempt(self, conn: Connection[Any], job: Job, work: Callable[[], None]) -> bool:
+        """Do one job; where it alone fails, it alone rests, and the others go on."""
+        try:
+            work()
+        except Exception as error:
+            now = self._clock.monotonic()
+            pause = self._memory.jobs.failed(job, now) - now
+            if _concerns_all(conn, error):
+                raise
+            _report(f"reading {' '.join(job)}", error, pause)
+            return False
+        self._memory.jobs.paid(job)
+        return True
+
+    def _walk(self, conn: Connection[Any], walk: Walk) -> None:
+        """Judge one page of the receipts behind a signalled gate; then others have their turn."""
+        memory, job = self._memory, ("walk", *walk.source)
+        page: list[UUID] = []
+        self.walks += walk.after == FIRST_ID
+        if not self._attempt(conn, job, lambda: page.extend(self._lookout.page(conn, walk.source, walk.after))):
+            now = self._clock.monotonic()
+            memory.walks.put_back(walk, memory.jobs.rest(job, now) or now)
+            return
+        result = PassResult()
+        if page:
+            result = self._pass(conn, walk.source[0], dict.fromkeys(page, True)) or PassResult(busy=frozenset(page))
+        memory.looked(walk, page, result)
+
+    def _pass(
+        self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool], *, settles: bool = False
+    ) -> PassResult | None:
+        """Run one pass; None where it failed, and its receipts come back later."""
         memory = self._memory
-        parameters = {
-            "owner": window.owner,
-            "shards": SHARDS,
-            "limit": self._size,
-            "share": PASS,
-            "start": memory.last_company,
-        }
-        overdue = store.run(conn, "window.overdue", parameters).fetchall()
-        for row in overdue:
-            self.time.observe(row.now)
-            memory.is_due(row.company, row.id)
-        if len(overdue) >= self._size:
-            window.stale = True
-            return
-        rows = store.run(conn, "window.upcoming", parameters).fetchall()
-        self.time.observe(rows[-1].now if rows else self._ask_time(conn))
-        memory.opened(window, [Entry(row.company, row.id, row.due_at) for row in rows], self._size)
-
-    def _ask_time(self, conn: Connection[Any]) -> datetime:
-        now: datetime = store.run(conn, "settings.now").fetchall()[0].now
-        return now
-
-    def _probe_gates(self, conn: Connection[Any], after: Source) -> None:
-        """After a start each distinct gate is judged again through one receipt, never each receipt."""
-        company, gate, key = after
-        parameters = {"company": company, "gate": gate, "key": key, "limit": PASS}
-        rows = store.run(conn, "window.gates", parameters).fetchall()
-        for row in rows:
-            self._memory.probe((row.company, row.gate, row.key), row.first)
-        last = rows[-1] if len(rows) == PASS else None
-        self._memory.gates_after = None if last is None else (last.company, last.gate, last.key)
-
-    def _walk(self, conn: Connection[Any], source: Source, after: UUID) -> None:
-        """Judge one page of the receipts parked on a signalled gate; the gate goes to the end of the line."""
-        company, gate, key = source
-        parameters = {"company": company, "gate": gate, "key": key, "after": after, "limit": PASS}
-        ids = [row.id for row in store.run(conn, _WALKS.get(gate, "window.parked"), parameters)]
-        if not ids:
-            return
-        result = self._judge(conn, company, dict.fromkeys(ids, True))
-        # Where the page has used up what there was, the next one fares no better: the next slot has its own signal.
-        full = gate == "concurrency" and any(waits_behind(outcome, source) for outcome in result.outcomes.values())
-        if len(ids) == PASS and not full:
-            self._memory.walk_on(source, ids[-1])
-
-    def _judge(self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool]) -> PassResult:
-        result = self._admission.admit(conn, company, chosen)
+        try:
+            if settles:
+                result = self._admission.settle(conn, company, list(chosen))
+            else:
+                result = self._admission.admit(conn, company, chosen)
+        except Exception as error:
+            memory.failed(company, chosen, settles=settles)
+            if _concerns_all(conn, error):
+                raise
+            _report(f"a pass of company {company} ({len(chosen)} receipts)", error, None)
+            return None
         self.passes += 1
         if any(isinstance(o, Moved) and o.due_at and self.time.has_come(o.due_at) for o in result.outcomes.values()):
             # We thought it due and the database does not: its clock is the one that counts.
-            self.time.correct(self._ask_time(conn))
-        self._memory.judged(company, chosen, result)
+            self.time.correct(self._lookout.now(conn))
+        memory.judged(company, chosen, result, settles=settles)
         self._told(company, result)
         return result
 
 
-# Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
-_WALKS = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
+def _concerns_all(conn: Connection[Any], error: Exception) -> bool:
+    """Whether a failure is the connection's or the server's, and not one pass's or one owner's own."""
+    if conn.closed or conn.info.transaction_status != TransactionStatus.IDLE:
+        return True
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_OF_THE_SERVER)
+
+
+def _report(what: str, error: Exception, pause: float | None) -> None:
+    """Log a failure; one that nobody foresaw with where it happened."""
+    foreseen = isinstance(error, (WakefulError, psycopg.Error))
+    again = "later" if pause is None else f"in {pause:.1f} s"
+    level = logging.WARNING if foreseen else logging.ERROR
+    log.log(level, "%s failed, trying again %s: %s", what, again, error, exc_info=not foreseen)

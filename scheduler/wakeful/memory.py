@@ -6,23 +6,36 @@ thread-safe; does no I/O.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from wakeful.admission import PASS, PassResult
 from wakeful.clock import Clock, DatabaseTime
-from wakeful.outcomes import Moved, Park
+from wakeful.coalesce import WIDE, WINDOW, Coalescer, Source, Walk
+from wakeful.debts import Debts
+from wakeful.line import Line
+from wakeful.outcomes import Admit, Moved, Park
 from wakeful.signals import Signal
 from wakeful.timers import BUSY, Timers
 from wakeful.window import Entry, Window
 
-FIRST_ID = UUID(int=0)
-
-Receipt = tuple[str, UUID]
-Source = tuple[str, str, str]  # company, gate, key
 BEFORE_ALL: Source = ("", "", "")
+SETTLEMENT = "settlement"  # the owner whose receipts are only settled
+HELD = 1000  # rows of one company that somebody else holds; from there on none of it are read
+
+Job = tuple[str, ...]  # ("window", owner), ("gates",), ("named", owner), ("walk", company, gate, key)
+
+
+class Look(NamedTuple):
+    """One receipt to be looked at: in an ordinary pass, or only to be settled."""
+
+    company: str
+    wake: UUID
+    settles: bool = False
 
 
 class Memory:
@@ -33,157 +46,244 @@ class Memory:
         clock: monotonic.
         time: the database's time.
         size: rows of one window; all owners together remember at most twice that many deadlines each.
+        namers: names of the owners whose other rows name receipts.
+        window: seconds of a source's window, see :class:`Coalescer`.
+        draw: randomness for backoff, a number in [0, 1).
     """
 
-    def __init__(self, owners: Sequence[str], clock: Clock, time: DatabaseTime, size: int) -> None:
+    def __init__(
+        self,
+        owners: Sequence[str],
+        clock: Clock,
+        time: DatabaseTime,
+        size: int,
+        *,
+        namers: Sequence[str] = (),
+        window: float = WINDOW,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
         self.windows = {name: Window(name) for name in owners}
         self._clock = clock
         self._time = time
         self._size = max(1, len(owners)) * size
-        self._deadlines: Timers[Receipt] = Timers()  # as the rows say
-        self._returning: Timers[Receipt] = Timers()  # rows that somebody held
-        self._signalled: set[Receipt] = set()  # of the returning: those whose gate was signalled
-        self._due: OrderedDict[str, dict[UUID, bool]] = OrderedDict()
-        self._sources: OrderedDict[Source, UUID] = OrderedDict()
-        self._probes: dict[Receipt, Source] = {}
+        self._deadlines: Timers[Look] = Timers()  # as the rows say
+        self._returning: Timers[Look] = Timers()  # rows that somebody held, and those of passes that failed
+        self._signalled: set[Look] = set()  # of the returning: those whose gate was signalled
+        self._due = {False: Line(), True: Line()}  # by whether they are only settled
+        self.walks = Coalescer(window)
+        self._probes: dict[tuple[str, UUID], Source] = {}
+        self._namers = tuple(namers)
         self.gates_after: Source | None = None  # how far the gates have been probed; None: all
+        self.named_after: dict[str, Any] = {}  # by owner, how far its names have been read; absent: all
+        self.jobs: Debts[Job] = Debts(draw)  # of what is read
+        self._owed: Debts[Look] = Debts(draw)  # of receipts whose passes failed
         self.last_company = ""
 
     def forget(self) -> None:
-        """Forget everything: the rows are about to be read anew."""
+        """Forget everything but failures: the rows are about to be read anew."""
         for window in self.windows.values():
             window.stale = True
         for timers in (self._deadlines, self._returning):
             timers.clear()
-        for known in (self._signalled, self._due, self._sources, self._probes):
-            known.clear()
+        for line in self._due.values():
+            line.clear()
+        self._signalled.clear()
+        self._probes.clear()
+        self.walks.clear()
+        self.jobs.forget_old(self._clock.monotonic())
+        self._owed.forget_old(self._clock.monotonic())
         self.gates_after = BEFORE_ALL
+        self.named_after = dict.fromkeys(self._namers)
+
+    def forgive(self) -> None:
+        """Let everything that failed be tried at once."""
+        self.jobs.forgive()
+        self._owed.forgive()
 
     # ── what there is to do ─────────────────────────────────────────────────────────────────────────────
 
     def has_work(self) -> bool:
         """Whether there is anything to do now."""
         moment = self.next_moment()
-        now = self._time.now()
         return (
-            now is None
-            or bool(self._due or self._sources)
-            or self.gates_after is not None
-            or any(window.passed(now) for window in self.windows.values())
+            not self.is_caught_up
+            or self.walks.has_work()
+            or bool(self.passed_windows())
+            or self.next_job() is not None
             or (moment is not None and moment <= self._clock.monotonic())
         )
 
     def next_moment(self) -> float | None:
         """Return the monotonic time of the next deadline or horizon, None when only a signal can bring work."""
-        horizons = (w.horizon for w in self.windows.values())
-        moments = [self._deadlines.next(), self._returning.next()]
-        moments += [self._time.monotonic_at(horizon) for horizon in horizons if horizon is not None]
+        now = self._clock.monotonic()
+        moments = [self._deadlines.next(), self._returning.next(), self.walks.next_moment(), self.jobs.next(now)]
+        moments += [
+            self._time.monotonic_at(window.horizon)
+            for window in self.windows.values()
+            if window.horizon is not None and not window.stale and self.jobs.rest(("window", window.owner), now) is None
+        ]
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property
     def is_caught_up(self) -> bool:
         """Whether nothing known is due: only then is more read."""
-        return not self._due
+        return not any(self._due.values())
 
     def passed_windows(self) -> list[Window]:
         """Return the windows whose next deadlines have to be read."""
-        now = self._time.now()
-        return [window for window in self.windows.values() if now is None or window.passed(now)]
+        time, now = self._time.now(), self._clock.monotonic()
+        passed = [window for window in self.windows.values() if time is None or window.passed(time)]
+        return [window for window in passed if self.jobs.rest(("window", window.owner), now) is None]
+
+    def next_job(self) -> Job | None:
+        """Return the next part of what is read in the background after a start."""
+        now = self._clock.monotonic()
+        jobs: list[Job] = [("gates",)] if self.gates_after is not None else []
+        jobs += [("named", name) for name in self.named_after]
+        return next((job for job in jobs if self.jobs.rest(job, now) is None), None)
+
+    def held(self) -> tuple[list[str], list[UUID]]:
+        """Return what no window is to be filled with: whole companies, and rows, that somebody else holds."""
+        rows = Counter(look.company for look in self._returning)
+        companies = [company for company, count in rows.items() if count >= HELD]
+        return companies, [look.wake for look in self._returning if rows[look.company] < HELD]
 
     def ripen(self) -> None:
         """Make due whatever deadline has come."""
         now = self._clock.monotonic()
-        for company, wake in self._deadlines.pop_due(now):
-            self.is_due(company, wake)
-        for company, wake in self._returning.pop_due(now):
-            self.is_due(company, wake, signalled=(company, wake) in self._signalled)
-            self._signalled.discard((company, wake))
+        for look in self._deadlines.pop_due(now):
+            self.is_due(*look)
+        for look in self._returning.pop_due(now):
+            self.is_due(*look, signalled=look in self._signalled)
+            self._signalled.discard(look)
+        self.walks.ripen(now)
 
-    def next_source(self) -> tuple[Source, UUID] | None:
-        """Take the next signalled gate, with the last receipt that was looked at behind it."""
-        return self._sources.popitem(last=False) if self._sources else None
+    def next_batch(self, *, settles: bool = False) -> tuple[str, dict[UUID, bool]] | None:
+        """Take at most one pass of due receipts of the next company; companies take turns.
 
-    def next_batch(self) -> tuple[str, dict[UUID, bool]] | None:
-        """Take at most one pass of due receipts of the next company; companies take turns."""
-        if not self._due:
-            return None
-        company, waiting = self._due.popitem(last=False)
-        chosen = {wake: waiting[wake] for wake in list(waiting)[:PASS]}
-        rest = {wake: signalled for wake, signalled in waiting.items() if wake not in chosen}
-        if rest:
-            self._due[company] = rest
-        self.last_company = company
-        return company, chosen
+        A pass that failed is halved again and again, so that one bad receipt ends up alone.
+        """
+
+        def together(company: str, wake: UUID) -> int:
+            return max(1, PASS >> self._owed.failures(Look(company, wake, settles)))
+
+        batch = self._due[settles].take(together)
+        if batch is not None and not settles:
+            self.last_company = batch[0]
+        return batch
 
     # ── what is learned ─────────────────────────────────────────────────────────────────────────────────
 
-    def is_due(self, company: str, wake: UUID, *, signalled: bool = False) -> None:
-        """Remember that a receipt is to be judged now."""
-        waiting = self._due.setdefault(company, {})
-        waiting[wake] = signalled or waiting.get(wake, False)
+    def is_due(self, company: str, wake: UUID, settles: bool = False, *, signalled: bool = False) -> None:
+        """Remember that a receipt is to be looked at now, or when the rest after its failure is over."""
+        look = Look(company, wake, settles)
+        rest = self._owed.rest(look, self._clock.monotonic())
+        if rest is None:
+            self._due[settles].add(company, wake, signalled=signalled)
+        else:
+            self._returns(look, rest, signalled=signalled)
 
     def take(self, signals: Iterable[Signal]) -> None:
-        """Take note of signals."""
+        """Take note of signals; one that names nothing asks for nothing."""
         for signal in signals:
             if signal.company is None:
                 continue
             if signal.wake is not None:
-                self._told(signal.company, signal.wake, signal.due, signal.owner)
+                if signal.topic == SETTLEMENT:
+                    self.is_due(signal.company, signal.wake, settles=True, signalled=True)
+                else:
+                    self._told(signal.company, signal.wake, signal.due, signal.owner)
             elif signal.gate is not None and signal.key is not None:
-                # A walk under way started before this signal; it starts again.
-                self._sources[(signal.company, signal.gate, signal.key)] = FIRST_ID
+                self.walks.signalled((signal.company, signal.gate, signal.key), self._clock.monotonic())
 
     def _told(self, company: str, wake: UUID, due_at: datetime | None, owner: str | None) -> None:
         """Remember a deadline that somebody told of, if its window reaches that far."""
+        if owner == "execution_wait":
+            self.walks.stirred(company)  # it was saved as waiting
         window = self.windows.get(owner or "")
         if window is None or due_at is None or window.stale:
             return
         if self._time.has_come(due_at):
-            self.is_due(company, wake)
+            self.is_due(company, wake, window.owner == SETTLEMENT)
         elif window.knows(due_at):
-            self._deadline(company, wake, due_at)
+            self._deadline(Look(company, wake, window.owner == SETTLEMENT), due_at)
 
-    def opened(self, window: Window, entries: Sequence[Entry], size: int) -> None:
-        """Take note of a window's nearest deadlines."""
+    def opened(self, window: Window, entries: Sequence[Entry], size: int, *, complete: bool = True) -> None:
+        """Take note of a window's nearest deadlines; where companies were left out, it is read again soon."""
         window.opened(entries, size)
+        now = self._time.now()
+        if not complete and now is not None:
+            window.narrow(now + timedelta(seconds=BUSY))
         for entry in entries:
+            look = Look(entry.company, entry.id, window.owner == SETTLEMENT)
             if self._time.has_come(entry.due_at):
-                self.is_due(entry.company, entry.id)
+                self.is_due(*look)
             else:
-                self._deadline(entry.company, entry.id, entry.due_at)
+                self._deadline(look, entry.due_at)
 
     def probe(self, source: Source, wake: UUID) -> None:
         """Have a gate judged again through one receipt; if it turns out open, all behind it are looked at."""
         self.is_due(source[0], wake, signalled=True)
         self._probes[(source[0], wake)] = source
 
-    def walk_on(self, source: Source, after: UUID) -> None:
-        """Look at more receipts behind a gate later, unless a newer signal has it looked at from the start anyway."""
-        self._sources.setdefault(source, after)
-
-    def judged(self, company: str, chosen: Mapping[UUID, bool], result: PassResult) -> None:
+    def judged(self, company: str, chosen: Mapping[UUID, bool], result: PassResult, *, settles: bool = False) -> None:
         """Take note of what a pass did."""
+        now = self._clock.monotonic()
+        for wake in chosen:
+            self._owed.paid(Look(company, wake, settles))
         for wake in result.busy:
-            self._returning.set((company, wake), self._clock.monotonic() + BUSY)
-            if chosen.get(wake):
-                self._signalled.add((company, wake))
+            self._returns(Look(company, wake, settles), now + BUSY, signalled=bool(chosen.get(wake)))
         for wake, due_at in result.set_aside.items():
-            self._deadline(company, wake, due_at)
+            self._deadline(Look(company, wake, settles), due_at)
         waits = self.windows.get("execution_wait")
         for wake, outcome in result.outcomes.items():
-            if (isinstance(outcome, Moved) and outcome.due_at is not None) or (
+            if isinstance(outcome, Moved) and outcome.due_at is not None:
+                # Due, and yet not settled: it is no settlement's any more, and judged as any other, in a second.
+                if settles and self._time.has_come(outcome.due_at):
+                    self._returns(Look(company, wake), now + BUSY, signalled=False)
+                else:
+                    self._deadline(Look(company, wake, settles), outcome.due_at)
+            elif (
                 isinstance(outcome, Park) and outcome.due_at is not None and (not waits or waits.knows(outcome.due_at))
             ):
-                self._deadline(company, wake, outcome.due_at)
+                self._deadline(Look(company, wake), outcome.due_at)
         for wake in result.reopened:
             self.is_due(company, wake, signalled=True)
+        self.walks.stirred(company, {o.refusal.at for o in result.outcomes.values() if isinstance(o, Park)})
         for wake in chosen:
-            source = None if wake in result.busy else self._probes.pop((company, wake), None)
+            source = None if wake in result.busy or settles else self._probes.pop((company, wake), None)
             if source is not None and not waits_behind(result.outcomes.get(wake), source):
-                self._sources.setdefault(source, FIRST_ID)
+                self.walks.needed(source)
 
-    def _deadline(self, company: str, wake: UUID, due_at: datetime) -> None:
-        self._deadlines.set((company, wake), self._time.monotonic_at(due_at))
+    def failed(self, company: str, chosen: Mapping[UUID, bool], *, settles: bool = False) -> None:
+        """Take note that a pass failed as a whole: its receipts come back, each after a pause of its own."""
+        now = self._clock.monotonic()
+        for wake, signalled in chosen.items():
+            look = Look(company, wake, settles)
+            self._returns(look, self._owed.failed(look, now), signalled=signalled)
+
+    def looked(self, walk: Walk, page: Sequence[UUID], result: PassResult) -> None:
+        """Take note of what the page of a walk led to."""
+        _, gate, _ = walk.source
+        outcomes = list(result.outcomes.values())
+        behind = [o for o in outcomes if (isinstance(o, Park) if gate in WIDE else waits_behind(o, walk.source))]
+        # Where the page has used up what there was, the next one fares no better: the next slot has its own signal.
+        over = len(page) < PASS or (gate == "concurrency" and bool(behind))
+        self.walks.looked(
+            walk,
+            self._clock.monotonic(),
+            admitted=any(isinstance(outcome, Admit) for outcome in outcomes),
+            waiting=bool(behind or result.busy or result.set_aside),
+            after=None if over else page[-1],
+        )
+
+    def _returns(self, look: Look, moment: float, *, signalled: bool) -> None:
+        self._returning.set(look, moment)
+        if signalled:
+            self._signalled.add(look)
+
+    def _deadline(self, look: Look, due_at: datetime) -> None:
+        self._deadlines.set(look, self._time.monotonic_at(due_at))
         if len(self._deadlines) > 2 * self._size:
             last = self._deadlines.keep_nearest(self._size)
             if last is not None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from psycopg import Connection
 
     from wakeful.outcomes import Refusal, Verdict
@@ -31,6 +33,23 @@ class Owner(Protocol):
         """Judge a batch of locked receipts of this owner's kinds: authority only, one verdict each, in order.
 
         Called inside the admission transaction, between lock and write; may not write or wait.
+        """
+
+
+@runtime_checkable
+class NamesReceipts(Protocol):
+    """What an owner may offer besides: receipts that other rows name, which are due at once, without grace.
+
+    They are looked at after a start and a reconnect, in the background; later a signal tells of each.
+    """
+
+    def named(self, conn: Connection[Any], after: Any, limit: int) -> Sequence[tuple[str, UUID, Any]]:
+        """Return one page of (company, wake, cursor), in the order of a key that never changes.
+
+        Arguments:
+            conn: outside a transaction; for reading.
+            after: the cursor of the last receipt of the page before; None for the first page.
+            limit: how many at most; a shorter page is the last.
         """
 
 

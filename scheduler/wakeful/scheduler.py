@@ -18,6 +18,7 @@ from typing import Any
 from wakeful import migrations, store
 from wakeful.admission import Admission, PassResult
 from wakeful.clock import Clock, SystemClock
+from wakeful.coalesce import WINDOW
 from wakeful.config import Config
 from wakeful.connections import Session, Watchdog
 from wakeful.control import Control, Pace
@@ -48,6 +49,7 @@ class Tuning:
         pace: of the control session.
         lease: of claims.
         window: rows of one window.
+        coalescing: seconds for which signals of one source are coalesced.
         crash: called at each ``CrashPoint``.
     """
 
@@ -55,6 +57,7 @@ class Tuning:
     pace: Pace = field(default_factory=Pace)
     lease: Lease = field(default_factory=Lease)
     window: int = 1000
+    coalescing: float = WINDOW
     crash: Crash = no_crash
 
 
@@ -98,7 +101,7 @@ class Scheduler:
             self._check_schema(session)
             self.identity = Identity(config.data, config.host)
             self._register(session)
-        # Executors and readers first: a plugin that fails here contributes no owner either.
+        # Executors, readers and attendants first: a plugin that fails here contributes no owner either.
         readers = {reader.name: reader for reader in self._hooks.readers()}
         executors = {executor.name: executor for executor in self._hooks.executors(config)}
         self._executors = executors
@@ -108,10 +111,11 @@ class Scheduler:
         self.driver = Driver(
             Session(config.dsn, purpose="driver", watchdog=self._watchdog),
             admission,
-            [owner.name for owner in owners],
+            owners,
             clock=tuning.clock,
             told=self._passed,
             size=tuning.window,
+            window=tuning.coalescing,
         )
         self.driver.enable(enabled=False)  # until the settings have been read
         self.dispatcher = Dispatcher(

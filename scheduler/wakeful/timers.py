@@ -47,6 +47,14 @@ class Timers(Generic[K]):
         """Forget a key's deadline, if it has one."""
         self._due.pop(key, None)
 
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys, in no order."""
+        return iter(self._due)
+
+    def get(self, key: K) -> float | None:
+        """Return a key's deadline, or None."""
+        return self._due[key][0] if key in self._due else None
+
     def next(self) -> float | None:
         """Return the earliest deadline, or None."""
         while self._heap:

@@ -1,7 +1,8 @@
 -- What owners read: deadlines near and overdue, and receipts parked on a gate. No locks.
 
 -- name: overdue
--- Overdue receipts, fairly: at most `share` per (company, priority), companies after `start` first.
+-- Overdue receipts, fairly: at most `share` per (company, priority), companies after `start` first. `rows`, and those of
+-- `companies`, are left out: somebody else holds them.
 WITH RECURSIVE pair AS (
     (SELECT w.company, w.priority FROM wakeful.wake w
      WHERE w.owner = %(owner)s AND w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error')
@@ -14,32 +15,42 @@ WITH RECURSIVE pair AS (
           AND (w.company, w.priority) > (pair.company, pair.priority)
         ORDER BY w.company, w.priority LIMIT 1) AS n)
 SELECT x.company, x.id, x.due_at, wakeful.wall() AS now
-FROM (SELECT * FROM pair ORDER BY pair.company <= %(start)s, pair.company, pair.priority) AS p
+FROM (SELECT * FROM pair WHERE pair.company <> ALL (%(companies)s::text[])
+      ORDER BY pair.company <= %(start)s, pair.company, pair.priority) AS p
 CROSS JOIN LATERAL (
     SELECT w.company, w.id, w.due_at FROM wakeful.wake w
     WHERE w.owner = %(owner)s AND w.company = p.company AND w.priority = p.priority AND w.due_at <= wakeful.now()
-      AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+      AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id <> ALL (%(rows)s::uuid[])
     ORDER BY w.due_at, w.id LIMIT %(share)s) AS x
 WHERE (hashtextextended(x.company, 0) & 15)::smallint = ANY (%(shards)s)
 LIMIT %(limit)s
 
 -- name: upcoming
--- The nearest deadlines of the held shards; the last one is the window's horizon.
+-- The nearest deadlines of the held shards; the last one is the window's horizon. Leaves out the same as `overdue`.
 SELECT x.company, x.id, x.due_at, wakeful.wall() AS now
 FROM unnest(%(shards)s::smallint[]) AS s (shard)
 CROSS JOIN LATERAL (
     SELECT w.company, w.id, w.due_at FROM wakeful.wake w
     WHERE w.owner = %(owner)s AND w.shard = s.shard AND w.due_at IS NOT NULL
-      AND w.state IN ('deferred', 'queued', 'claimed', 'error')
+      AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id <> ALL (%(rows)s::uuid[])
+      AND w.company <> ALL (%(companies)s::text[])
     ORDER BY w.due_at, w.company, w.id LIMIT %(limit)s) AS x
 ORDER BY x.due_at, x.company, x.id LIMIT %(limit)s
 
 -- name: parked
--- One page of what is parked on a gate, over an immutable key.
-SELECT w.id FROM wakeful.wake w
-WHERE w.company = %(company)s AND w.wait_gate = %(gate)s AND w.wait_key = %(key)s
-  AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
-ORDER BY w.id LIMIT %(limit)s
+-- One page of what is parked on a gate, over an immutable key; and of the chats' retries that would have to pass it, which
+-- wait for their action and not for a gate.
+SELECT x.id FROM (
+    (SELECT w.id FROM wakeful.wake w
+     WHERE w.company = %(company)s AND w.wait_gate = %(gate)s AND w.wait_key = %(key)s
+       AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.id > %(after)s
+     ORDER BY w.id LIMIT %(limit)s)
+    UNION ALL
+    (SELECT w.id FROM wakeful.wake w
+     WHERE w.company = %(company)s AND w.wait_gate = 'chat' AND w.state = 'deferred' AND w.id > %(after)s
+       AND wakeful.gate_concerns(w.company, %(gate)s, %(key)s, w.agent, w.issue, w.project)
+     ORDER BY w.id LIMIT %(limit)s)) AS x
+ORDER BY x.id LIMIT %(limit)s
 
 -- name: waiting_on_issue
 -- One page of an issue's parked receipts, whatever they are parked on: the issue itself changed.
