@@ -12,6 +12,7 @@ import pytest
 from psycopg import errors
 
 import wakeful
+from wakeful import listings
 from wakeful.errors import DatabaseUnavailable, NotFound
 from wakeful.testing import Database
 
@@ -114,6 +115,17 @@ def test_a_viewer_sees_its_company_and_no_other(viewer: Conn, table: str) -> Non
     ):
         with pytest.raises(errors.InsufficientPrivilege), viewer.transaction():
             viewer.execute(change)
+
+
+def test_a_viewer_reads_the_names_of_an_agents_variables_and_not_their_values(viewer: Conn, conn: Conn) -> None:
+    secrets = {"TOKEN": "secret", "COLOUR": "red"}
+    wakeful.run(conn, wakeful.add_agent("a", "rich", ["true"], env_values=secrets))
+    viewer.execute("SET wakeful.company = 'a'")
+    found = listings.one(viewer, "agents", "a", "rich")
+    assert sorted(found["env_values"]) == ["COLOUR", "TOKEN"]
+    for query in ("SELECT env_values FROM wakeful.agent", "SELECT a FROM wakeful.agent a", "TABLE wakeful.agent"):
+        with pytest.raises(errors.InsufficientPrivilege):
+            viewer.execute(query)
 
 
 def test_a_viewer_of_no_company_sees_nothing_of_the_instance(viewer: Conn) -> None:

@@ -32,9 +32,9 @@ WHERE p.company = %(company)s AND (%(id)s::text IS NULL OR p.id = %(id)s)
 ORDER BY p.id LIMIT %(limit)s
 
 -- name: agents
--- By id. Environment values may be secrets: only their names are read.
+-- By id. Environment values may be secrets: only their names are read, and a viewer may read no more.
 SELECT a.company, a.id, a.name, a.state, a.paused_at, a.pause_reason, a.reports_to, a.max_concurrent_runs,
-       a.executor, a.command, a.cwd, a.env_allow, ARRAY(SELECT jsonb_object_keys(a.env_values)) AS env_values,
+       a.executor, a.command, a.cwd, a.env_allow, a.env_names AS env_values,
        a.max_runtime, a.silence_limit, a.stop_grace, a.max_attempts, a.estimate, a.provider, a.account, a.labels,
        a.host, a.session_policy, a.reader, a.created_at
 FROM wakeful.agent a

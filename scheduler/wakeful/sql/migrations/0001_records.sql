@@ -116,6 +116,10 @@ CREATE TABLE wakeful.project (
     CHECK ((paused_at IS NULL) = (pause_reason IS NULL))
 );
 
+-- The names in a JSON object; a viewer may know which variables an agent is given, not what is in them.
+CREATE FUNCTION wakeful.names_in(document jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys($1) AS k ORDER BY k) $$;
+
 CREATE TABLE wakeful.agent (
     company wakeful.id NOT NULL REFERENCES wakeful.company,
     id wakeful.id NOT NULL,
@@ -132,6 +136,7 @@ CREATE TABLE wakeful.agent (
     cwd text,
     env_allow text[] NOT NULL DEFAULT '{PATH,HOME,LANG,LC_ALL,TZ,TMPDIR}',
     env_values jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(env_values) = 'object'),
+    env_names text[] GENERATED ALWAYS AS (wakeful.names_in(env_values)) STORED,
     max_runtime interval DEFAULT '1 hour' CHECK (max_runtime > '0'),
     silence_limit interval CHECK (silence_limit > '0'),
     stop_grace interval NOT NULL DEFAULT '10 seconds' CHECK (stop_grace >= '0'),
