@@ -38,6 +38,16 @@ class Released:
     refusal: WakefulError | None = None
 
 
+def note(conn: Connection[Any], company: str, wake: UUID, actor: str | None) -> None:
+    """Write into the journal that somebody asks for a pending wake by hand: before it is tried, whatever comes of it.
+
+    Arguments:
+        actor: as ``user:ann``; None: the database login.
+    """
+    with translated():
+        store.run(conn, "admission.note_release", {"company": company, "id": wake, "actor": actor})
+
+
 def release(admission: Admission, conn: Connection[Any], company: str, wake: UUID) -> UUID:
     """Judge one pending receipt now, whatever its deadline, and return the run that carries it.
 

@@ -26,6 +26,7 @@ AGGREGATES = (
     "fence",
     "forecast",
     "hosts",
+    "interrupts",
     "listings",
     "migrations",
     "panics",

@@ -221,7 +221,7 @@ def test_each_pending_wake_has_the_one_owner_its_columns_say(
 ) -> None:
     wake = add(
         tx, "wake", kind=kind,
-        interrupt_at=datetime.now(UTC) if interrupted else None,
+        interrupt_at=datetime.now(UTC) if interrupted else None, interrupt_by="user:ann" if interrupted else None,
         chat_action="c" if chat else None, chat_outcome="processed" if chat == "folded" else None,
         wait_gate="agent" if waits else None, wait_reason="agent.paused" if waits else None,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from wakeful.producers.comments import save_comment
 from wakeful.producers.dependencies import add_dependency, remove_dependency
 from wakeful.producers.holds import hold_issue, release_hold, restore_hold
 from wakeful.producers.instance import declare_host_dead, set_setting, signal_gate
+from wakeful.producers.interrupts import interrupt_issue
 from wakeful.producers.issues import assign_issue, create_issue, set_issue_status
 from wakeful.producers.limits import clear_account, close_account, limit_company, reset_circuit, set_account
 from wakeful.producers.members import (
@@ -63,6 +64,7 @@ __all__ = [
     "declare_host_dead",
     "erase_company",
     "hold_issue",
+    "interrupt_issue",
     "lift_panic",
     "limit_company",
     "open_chat_action",

@@ -232,6 +232,12 @@ SELECT w.failures FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %
 SELECT w.state, w.owner, w.run, w.ended_at, wakeful.setting_value('draining', 'false') = 'true' AS draining
 FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s
 
+-- name: note_release
+-- Somebody asks for a pending wake by hand: kept before it is tried, whatever comes of it.
+INSERT INTO wakeful.audit (company, actor, authenticated, verb, target, before)
+SELECT w.company, coalesce(%(actor)s, 'system:' || session_user), 'database login ' || session_user, 'release', 'wake:' || w.id, jsonb_build_object('due', w.due_at)
+FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = %(id)s AND w.ended_at IS NULL
+
 -- name: check_project_budgets
 -- The project-budget rule: last in the lock order, projects ascending by the order that all others lock them in.
 SELECT wakeful.check_project_budget(%(company)s, p.project)

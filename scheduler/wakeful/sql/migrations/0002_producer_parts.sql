@@ -238,6 +238,7 @@ BEGIN
                            AND w.state IN ('deferred', 'queued', 'claimed', 'error')) ORDER BY 1 LOOP
         PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
     END LOOP;
+    PERFORM wakeful.release_named_wakes(c, runs);
     -- A retry of a run without an issue holds the run's row while it is saved, so the same holds for it.
     FOR r IN SELECT DISTINCT w.certified_run::text AS run FROM wakeful.wake w
              WHERE w.company = c AND w.certified_run = ANY (runs) AND w.kind = 'task_retry' AND w.issue IS NULL
