@@ -20,6 +20,7 @@ from wakeful.results import Conclusion
 from wakeful_plugins.execution_wait import Waits
 from wakeful_plugins.request import Requests
 from wakeful_plugins.task_retry import Retries, Settlements
+from wakeful_plugins.saved_comments import SavedComments
 
 Conn = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -28,7 +29,7 @@ WHO = Claimant("test-host", "test-data/test-scheduler", (), ("local",), 60.0)
 
 
 def owners() -> list[Owner]:
-    return [Requests(), Retries(), Settlements(), Waits()]
+    return [Requests(), Retries(), SavedComments(), Settlements(), Waits()]
 
 
 def admission(

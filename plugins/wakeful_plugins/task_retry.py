@@ -54,7 +54,8 @@ def judge_retry(fact: Fact) -> Verdict:
         key = fact.issue or str(fact.certified_run)
         message = f"run {fact.certified_run}, which is to be retried, has not ended"
         return Wait(Refusal("execution", key, "execution.source", message, "the end of that run"))
-    return Proceed(retry_of=fact.certified_run)
+    comments = fact.saved.comments if fact.saved is not None else ()
+    return Proceed(retry_of=fact.certified_run, comments=tuple(one.id for one in comments if not one.deleted))
 
 
 class Settlements:

@@ -208,6 +208,8 @@ def _accepted(value: Any) -> dict[str, Any]:
         _moment(result["until"])
     if not isinstance(result.get("message", ""), str):
         raise BadResult("message is not text")
+    if not isinstance(result.get("comment", ""), str):
+        raise BadResult("comment is not text")
     if "next" in result:
         following = result["next"]
         if not isinstance(following, dict) or not isinstance(following.get("at"), str):

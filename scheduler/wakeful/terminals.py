@@ -102,6 +102,7 @@ def record(
         if dying:
             columns = {"runs": [d.key.run for d in dying], "errors": [_text(d.error) for d in dying]}
             columns["metered"] = [not d.executed for d in dying]
+            store.run(conn, "terminals.free_taken", {"company": company, "runs": columns["runs"]})
             store.run(conn, "terminals.requeue", {"company": company, **columns})
             store.run(conn, "terminals.announce", {"company": company})
         solved = {"company": company, "runs": sorted(rows), "resolver": word.resolver, "outcome": word.outcome}
@@ -128,6 +129,10 @@ def write_ends(
     finished = store.run(conn, "terminals.finish", {"company": company, **columns}).fetchall()
     resumed = frozenset(row.id for row in finished if row.resumed)
     meter.keep(conn, company, {e.key.run: e.conclusion for e in endings if e.report is not None}, resumed)
+    for ending in endings:
+        said = (ending.conclusion.result or {}).get("comment")
+        if said:
+            store.run(conn, "terminals.post_comment", {"company": company, "run": ending.key.run, "body": said})
     for ending in endings:
         following = ending.conclusion.next_wake
         if following is not None:

@@ -43,13 +43,16 @@ def read(conn: Connection[Any], company: str, keys: Sequence[RunKey]) -> dict[Ru
 
 def _work(row: Any) -> Work:
     payload, literals, unusable = None, {}, None
+    comments: list[Any] = []
+    cards: list[Any] = []
     try:
         payload, literals = json.loads(row.payload or "null"), json.loads(row.env_values)
+        comments, cards = json.loads(row.comments or "[]"), json.loads(row.cards or "[]")
     except (ValueError, RecursionError) as error:
-        unusable = f"its payload, or its agent's environment, cannot be read: {error}"
+        unusable = f"its payload, its comments or cards, or its agent's environment, cannot be read: {error}"
     spec = RunSpec(
         command=tuple(row.command),
-        input=_input(row, payload),
+        input=_input(row, payload) | {"comments": comments, "cards": cards},
         agent=row.agent,
         issue=row.issue,
         cwd=row.cwd,
@@ -94,8 +97,7 @@ def _input(row: Any, payload: Any) -> dict[str, Any]:
         "attempt": row.attempt,
         "wake": wake,
         "retry_of": retried,
-        "comments": [],
-        "cards": [],
+        "authority": row.authority,
         "session": row.session,
         "deadline": None if row.max_runtime is None else row.deadline.isoformat(),
     }

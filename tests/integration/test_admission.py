@@ -542,6 +542,7 @@ def test_priority_decides_within_a_pass(conn: Conn) -> None:
     assert parked(result, late) == "concurrency.agent"
 
 
-def test_the_owners_of_the_spine_judge_three_kinds() -> None:
-    assert {owner.name for owner in owners()} == {"request", "task_retry", "settlement", "execution_wait"}
+def test_the_owners_of_these_passes_are_the_first_partys() -> None:
+    names = {owner.name for owner in owners()}
+    assert names >= {"request", "task_retry", "settlement", "saved_comments", "execution_wait"}
     assert Gone() != Moved(None)

@@ -4,8 +4,16 @@ Every function returns a :class:`Statement`; nothing is sent before it is execut
 the database's defaults. All raise InvalidInput for values that the database could not accept.
 """
 
+from wakeful.producers.cards import answer_card, create_card, withdraw_card
 from wakeful.producers.chat import begin_chat_action, open_chat_action, settle_chat_action
-from wakeful.producers.comments import save_comment
+from wakeful.producers.comments import (
+    delete_comment,
+    discard_comment,
+    edit_comment,
+    reorder_comments,
+    save_comment,
+    take_issue,
+)
 from wakeful.producers.dependencies import add_dependency, remove_dependency
 from wakeful.producers.holds import hold_issue, release_hold, restore_hold
 from wakeful.producers.instance import declare_host_dead, set_setting, signal_gate
@@ -48,6 +56,7 @@ __all__ = [
     "add_dependency",
     "add_project",
     "add_spend",
+    "answer_card",
     "approve_agent",
     "archive_agent",
     "archive_company",
@@ -60,8 +69,12 @@ __all__ = [
     "close_account",
     "close_lease",
     "commit_status",
+    "create_card",
     "create_issue",
     "declare_host_dead",
+    "delete_comment",
+    "discard_comment",
+    "edit_comment",
     "erase_company",
     "hold_issue",
     "interrupt_issue",
@@ -78,6 +91,7 @@ __all__ = [
     "rearm_wake",
     "release_hold",
     "remove_dependency",
+    "reorder_comments",
     "request_retry",
     "request_wake",
     "reset_circuit",
@@ -96,5 +110,7 @@ __all__ = [
     "settle_chat_action",
     "signal_gate",
     "stop_run",
+    "take_issue",
     "terminate_agent",
+    "withdraw_card",
 ]

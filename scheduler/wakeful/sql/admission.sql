@@ -53,8 +53,12 @@ LEFT JOIN LATERAL (SELECT * FROM wakeful.issue x WHERE x.company = w.company AND
 LEFT JOIN LATERAL (SELECT * FROM wakeful.project x
                    WHERE x.company = w.company AND x.id = coalesce(i.project, w.project) LIMIT 1) AS p ON true
 LEFT JOIN LATERAL (SELECT * FROM wakeful.run x WHERE x.company = w.company AND x.id = w.certified_run LIMIT 1) AS s ON true
-LEFT JOIN LATERAL (SELECT x.id FROM wakeful.run x WHERE x.company = w.company AND x.issue = w.issue AND x.wave_slot IS NULL
-                   AND x.state IN ('queued', 'starting', 'running', 'suspended', 'stopping') LIMIT 1) AS l ON true
+LEFT JOIN LATERAL ((SELECT x.id FROM wakeful.run x WHERE x.company = w.company AND x.issue = w.issue AND x.wave_slot IS NULL
+                    AND x.state IN ('queued', 'starting', 'running', 'suspended', 'stopping') LIMIT 1)
+                   UNION ALL
+                   (SELECT x.id FROM wakeful.run x WHERE x.company = w.company AND x.id = i.execution_run
+                    AND x.state IN ('queued', 'starting', 'running', 'suspended', 'stopping') LIMIT 1)
+                   LIMIT 1) AS l ON true
 LEFT JOIN LATERAL (SELECT * FROM wakeful.circuit x
                    WHERE x.company = w.company AND x.agent = w.agent AND x.opened_at IS NOT NULL LIMIT 1) AS k ON true
 LEFT JOIN LATERAL (SELECT * FROM wakeful.hold_over(w.company, w.issue)

@@ -194,7 +194,16 @@ SELECT r.company, r.id AS run, r.generation, r.attempt, r.state AS run_state, r.
        least(a.stop_grace, interval '1 day') AS stop_grace, a.max_attempts,
        w.id AS wake, w.kind AS wake_kind, w.source AS wake_source, w.payload::text AS payload, w.effect_root,
        w.requested_at, i.title, i.body, s.result AS retried_result, s.state AS retried_state, s.end_class AS retried_class,
-       s.exit_code AS retried_exit_code, s.message AS retried_message, r.session,
+       s.exit_code AS retried_exit_code, s.message AS retried_message, r.session, r.authority,
+       CASE WHEN r.comments <> '{}' THEN (
+           SELECT jsonb_agg(jsonb_build_object('id', m.id, 'author', m.author_kind || ':' || m.author, 'body', m.body,
+                                               'created_at', m.created_at) ORDER BY o.place)::text
+           FROM unnest(r.comments) WITH ORDINALITY AS o (id, place)
+           JOIN wakeful.comment m ON m.company = r.company AND m.id = o.id AND m.deleted_at IS NULL) END AS comments,
+       CASE WHEN w.card IS NOT NULL THEN (
+           SELECT jsonb_build_array(jsonb_build_object('id', k.id, 'kind', k.kind, 'question', k.question, 'status', k.status,
+                                                       'answer', k.answer, 'answered_by', k.answered_by))::text
+           FROM wakeful.card k WHERE k.company = w.company AND k.id = w.card) END AS cards,
        (SELECT e.number FROM wakeful.epoch e) AS epoch,
        wakeful.wall() + least(a.max_runtime, interval '10 years') AS deadline
 FROM unnest(%(runs)s::uuid[], %(generations)s::integer[]) AS u (run, generation)

@@ -2,10 +2,12 @@
 -- generation (the fence), their issues ascending, their sessions; then settle_runs, and the accounts last.
 
 -- name: lock_issues
--- The issues of the ending runs, ascending.
+-- The issues of the ending runs, and those they took besides, ascending.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT r.issue FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(runs)s))
+  AND i.id IN (SELECT r.issue::text FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(runs)s)
+               UNION
+               SELECT x.id::text FROM wakeful.issue x WHERE x.company = %(company)s AND x.execution_run = ANY (%(runs)s))
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: finish
@@ -52,6 +54,14 @@ SELECT r.company, u.id, 'request', r.priority, r.agent, r.issue, r.project, 'tim
 FROM (SELECT %(run)s::uuid AS run, wakeful.uuid7() AS id, %(payload)s::jsonb AS payload, %(at)s::timestamptz AS at) AS u
 JOIN wakeful.run r ON r.company = %(company)s AND r.id = u.run
 RETURNING wakeful.notify_wake(company, id, owner, due_at)
+
+-- name: post_comment
+-- What a run said in its result, on its issue.
+SELECT wakeful.post_comment(%(company)s, %(run)s, %(body)s)
+
+-- name: free_taken
+-- The issues that runs took besides their own.
+SELECT wakeful.free_taken(%(company)s, %(runs)s)
 
 -- name: requeue
 -- A proven death without an exit record: one generation on, for the next claim, which counts the attempt.

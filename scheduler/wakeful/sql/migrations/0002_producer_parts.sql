@@ -226,18 +226,28 @@ AS $$
 #variable_conflict use_column
 DECLARE c CONSTANT text := settle_runs.company; r record; cutoff timestamptz;
 BEGIN
+    -- A run may hold more issues than its own. Under an issue's lock nobody can be parking on it unseen, so silence is
+    -- safe where nobody waits.
+    FOR r IN SELECT h.issue,
+                    EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.wait_gate = 'issue' AND w.wait_key = h.issue
+                            AND w.kind = 'saved_comments' AND w.state = 'deferred') AS for_another
+             FROM (SELECT u.issue::text AS issue FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
+                   UNION
+                   SELECT i.id::text FROM wakeful.issue i WHERE i.company = c AND i.execution_run = ANY (runs)) AS h
+             WHERE EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = h.issue
+                           AND w.state IN ('deferred', 'queued', 'claimed', 'error'))
+             ORDER BY h.issue LOOP
+        PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
+        IF r.for_another THEN
+            -- Comments for another agent than the assignee end with the assignee's own run.
+            PERFORM wakeful.notify('eligibility', c, 'issue', r.issue);
+        END IF;
+    END LOOP;
     -- Only a proven death frees an issue; any other leaves the execution gate closed behind this run.
     UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL
     FROM wakeful.run u
-    WHERE u.company = c AND u.id = ANY (runs) AND i.company = c AND i.id = u.issue AND i.execution_run = u.id
+    WHERE u.company = c AND u.id = ANY (runs) AND i.company = c AND i.execution_run = u.id
       AND u.evidence IN ('contained', 'waited', 'attested');
-    -- Under the issue's lock nobody can be parking on it unseen, so silence is safe where nobody waits.
-    FOR r IN SELECT DISTINCT u.issue FROM wakeful.run u
-             WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
-               AND EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = u.issue
-                           AND w.state IN ('deferred', 'queued', 'claimed', 'error')) ORDER BY 1 LOOP
-        PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
-    END LOOP;
     PERFORM wakeful.release_named_wakes(c, runs);
     -- A retry of a run without an issue holds the run's row while it is saved, so the same holds for it.
     FOR r IN SELECT DISTINCT w.certified_run::text AS run FROM wakeful.wake w

@@ -579,6 +579,9 @@ BEGIN
         jsonb_build_object('assignee', held.assignee_kind || ':' || held.assignee), jsonb_build_object('assignee', assign_issue.assignee));
     PERFORM wakeful.notify_gate(held.company, 'issue', held.id);
     result.outcome := 'merged';
+    IF assign_issue.assignee LIKE 'agent:%' THEN
+        PERFORM wakeful.hand_over(held.company, held.id, substr(assign_issue.assignee, 7));
+    END IF;
     IF assign_issue.assignee LIKE 'agent:%' AND held.status NOT IN ('done', 'cancelled') THEN
         result := wakeful.request_wake(company => held.company, agent => substr(assign_issue.assignee, 7), issue => held.id,
             payload => '{"reason": "assigned"}', actor => assign_issue.actor, source => 'assignment');
@@ -625,10 +628,10 @@ BEGIN
             EXIT WHEN held IS NOT NULL;
         END IF;
         INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                                  due_at, effect_root, certified_run, certified_generation, estimate)
+                                  due_at, effect_root, certified_run, certified_generation, estimate, comments, card, card_status)
         VALUES (source.company, fresh, 'task_retry', coalesce(origin.priority, 0), source.agent, source.issue, source.project,
                 'on_demand', who.kind, who.id, coalesce(request_retry.payload, origin.payload, '{}'), request_retry.key,
-                wakeful.now(), fresh, source.id, source.generation, origin.estimate)
+                wakeful.now(), fresh, source.id, source.generation, origin.estimate, source.comments, origin.card, origin.card_status)
         ON CONFLICT (company, certified_run) WHERE kind = 'task_retry' AND (state = 'deferred' OR run IS NOT NULL) DO NOTHING;
         IF FOUND THEN
             PERFORM wakeful.record_audit(source.company, actor, 'retry', 'run:' || source.id, NULL, jsonb_build_object('wake', fresh));
@@ -669,6 +672,15 @@ BEGIN
     IF ran.id IS NOT NULL AND ran.ended_at IS NULL THEN
         PERFORM wakeful.refuse('WK409', format('run %s of this wake is still %s', ran.id, ran.state));
     END IF;
+    -- What was edited or taken back while it was queued, its run knows.
+    old.comments := coalesce(ran.comments, old.comments);
+    IF old.kind = 'saved_comments' THEN
+        old.comments := wakeful.undelivered(old.company, old.comments);
+        IF old.comments = '{}' THEN
+            PERFORM wakeful.refuse('WK409', format('wake %s has no comment left that no run was given', old.id),
+                CASE WHEN ran.id IS NOT NULL THEN format('to repeat its run: wakeful retry %s', ran.id) END);
+        END IF;
+    END IF;
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
                               due_at, effect_root, rearm_of, certified_run, certified_generation, estimate,
                               comments, card, card_status)
@@ -693,7 +705,7 @@ BEGIN
     END IF;
     UPDATE wakeful.wake_key k SET wake = fresh WHERE k.company = old.company AND k.key = old.key AND k.wake = old.id;
     PERFORM wakeful.record_audit(old.company, actor, 'rearm', 'wake:' || old.id, NULL, jsonb_build_object('wake', fresh));
-    PERFORM wakeful.notify_wake(old.company, fresh, old.kind, coalesce(rearm_wake.at, wakeful.now()));
+    PERFORM wakeful.notify_wake(w.company, w.id, w.owner, w.due_at) FROM wakeful.wake w WHERE w.company = old.company AND w.id = fresh;
     PERFORM wakeful.leave_company(former);
     RETURN ('inserted', fresh, 'deferred', NULL)::wakeful.receipt;
 END $$;

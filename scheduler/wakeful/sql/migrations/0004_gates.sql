@@ -567,7 +567,8 @@ BEGIN
     END IF;
     -- Lock order: the run, its issue, then the action.
     SELECT * INTO doubted FROM wakeful.run u WHERE u.company = c AND u.id = held.run FOR NO KEY UPDATE;
-    PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id = coalesce(held.issue, doubted.issue) FOR NO KEY UPDATE;
+    PERFORM FROM wakeful.issue i
+    WHERE i.company = c AND (i.id = coalesce(held.issue, doubted.issue) OR i.execution_run = doubted.id) ORDER BY i.id FOR NO KEY UPDATE;
     SELECT * INTO held FROM wakeful.recovery_action a WHERE a.company = c AND a.id = action FOR NO KEY UPDATE;
     IF held.state = 'resolved' THEN
         result.outcome := 'existing';
@@ -578,6 +579,7 @@ BEGIN
                     renew_by = NULL, started_at = NULL, uncertain_at = NULL, queued_at = wakeful.now(),
                     host = CASE WHEN u.host_fixed THEN u.host END
                 WHERE u.company = c AND u.id = doubted.id;
+                PERFORM wakeful.free_taken(c, ARRAY[doubted.id]);
                 PERFORM wakeful.notify('dispatch', c, NULL, NULL);
             ELSIF resolve_recovery.outcome IN ('dead', 'lost') THEN
                 UPDATE wakeful.run u SET state = CASE WHEN resolve_recovery.outcome = 'lost' THEN 'lost' ELSE 'cancelled' END,
@@ -673,7 +675,8 @@ BEGIN
            coalesce(old.source, 'automation'), coalesce(old.actor_kind, 'system'), coalesce(old.actor, 'provider limit'),
            coalesce(old.payload, '{}'), old.key, due,
            coalesce(old.effect_root, fresh), old.id, ended.id, ended.generation, coalesce(old.estimate, ended.estimate),
-           coalesce(old.comments, '{}'), old.card, old.card_status,
+           CASE WHEN old.kind = 'saved_comments' THEN wakeful.undelivered(c, ended.comments) ELSE ended.comments END,
+           old.card, old.card_status,
            wait.gate, shut.id, wait.reason, wait.message, wait.since, wait.since, wait.opens_on, wait.reopens_at
     FROM (SELECT 1) AS one
     LEFT JOIN (SELECT 'provider' AS gate, 'provider.limited' AS reason, wakeful.wall() AS since, due AS reopens_at,
@@ -687,7 +690,7 @@ BEGIN
     END IF;
     UPDATE wakeful.wake_key k SET wake = fresh WHERE k.company = c AND k.key = old.key AND k.wake = old.id;
     IF due IS NOT NULL THEN
-        PERFORM wakeful.notify_wake(c, fresh, CASE WHEN shut.id IS NULL THEN coalesce(old.kind, 'request') ELSE 'execution_wait' END, due);
+        PERFORM wakeful.notify_wake(c, w.id, w.owner, due) FROM wakeful.wake w WHERE w.company = c AND w.id = fresh;
     END IF;
     RETURN fresh;
 END $$;

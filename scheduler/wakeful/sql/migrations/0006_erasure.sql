@@ -93,6 +93,8 @@ BEGIN
         session = wakeful.erased(u.session), session_key = CASE WHEN u.session_key = '' THEN '' ELSE wakeful.erased(u.session_key) END
     WHERE u.company = c;
     DELETE FROM wakeful.session s WHERE s.company = c;
+    UPDATE wakeful.comment m SET body = wakeful.erased(m.body) WHERE m.company = c;
+    UPDATE wakeful.card k SET question = wakeful.erased(k.question), answer = wakeful.erased(k.answer) WHERE k.company = c;
     UPDATE wakeful.issue i SET title = wakeful.erased(i.title), body = wakeful.erased(i.body) WHERE i.company = c;
     UPDATE wakeful.agent a SET name = wakeful.erased(a.name), command = ARRAY['erased'], env_values = '{}', cwd = NULL, reader = NULL WHERE a.company = c;
     UPDATE wakeful.project p SET name = wakeful.erased(p.name) WHERE p.company = c;

@@ -95,6 +95,15 @@ WHERE w.company = $1 AND w.id = $2
 ORDER BY n.id LIMIT 1
 $$;
 
+-- Of these comments, in this order, those that are left to be given to a run.
+CREATE FUNCTION wakeful.undelivered(company text, comments text[]) RETURNS text[] LANGUAGE sql STABLE
+AS $$
+SELECT coalesce(array_agg(c.id::text ORDER BY u.place), '{}')
+FROM unnest($2) WITH ORDINALITY AS u (id, place)
+JOIN wakeful.comment c ON c.company = $1 AND c.id = u.id
+WHERE c.deleted_at IS NULL AND NOT wakeful.delivered($1, c.issue, c.id)
+$$;
+
 -- The chat action that a receipt stands for. One that does not bear out what the receipt is certified by is not its own.
 CREATE FUNCTION wakeful.chat_action_of(company text, wake uuid) RETURNS TABLE (state text, run uuid, error text)
 LANGUAGE sql STABLE
@@ -136,5 +145,5 @@ WHERE w.company = $1 AND w.id = $2
 $$;
 
 SELECT wakeful.close_functions();
-GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text),
+GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text), wakeful.undelivered(text, text[]),
     wakeful.chat_action_of(text, uuid), wakeful.newer_input(text, uuid) TO wakeful_scheduler, wakeful_viewer;

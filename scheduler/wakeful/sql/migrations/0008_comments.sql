@@ -209,6 +209,560 @@ BEGIN
     RETURN result;
 END $$;
 
+-- Part of assign_issue: what was saved while no agent had the issue wakes the one that gets it.
+CREATE FUNCTION wakeful.hand_over(company text, issue text, agent text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE c CONSTANT text := hand_over.company; r record;
+BEGIN
+    FOR r IN SELECT m.id, m.author_kind, m.author,
+                    (SELECT u.agent FROM wakeful.run u WHERE u.company = c AND u.id = m.run) AS writer
+             FROM wakeful.comment m WHERE m.company = c AND m.issue = hand_over.issue AND m.awaits_assignee
+             ORDER BY m.created_at, m.id LOOP
+        UPDATE wakeful.comment m SET awaits_assignee = false WHERE m.company = c AND m.id = r.id;
+        CONTINUE WHEN r.writer = hand_over.agent OR (r.author_kind = 'agent' AND r.author = hand_over.agent);
+        PERFORM wakeful.queue_comment(c, hand_over.issue, r.id, hand_over.agent,
+            CASE r.author_kind WHEN 'user' THEN 'on_demand' ELSE 'automation' END, r.author_kind, r.author);
+    END LOOP;
+END $$;
+
+-- What a run said in its result, on its issue and in its agent's name, once for each generation. Part of the terminal
+-- transaction, under the fence and the issue's lock. The issue's assignee is woken for it, if that is another agent.
+CREATE FUNCTION wakeful.post_comment(company text, run uuid, body text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE c CONSTANT text := post_comment.company; ran wakeful.run; held wakeful.issue;
+BEGIN
+    SELECT * INTO ran FROM wakeful.run r WHERE r.company = c AND r.id = post_comment.run;
+    SELECT * INTO held FROM wakeful.issue i WHERE i.company = c AND i.id = ran.issue;
+    IF held.id IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO wakeful.comment (company, id, issue, author_kind, author, body, run)
+    VALUES (c, format('run:%s:%s', ran.id, ran.generation), held.id, 'agent', ran.agent, post_comment.body, ran.id)
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND held.assignee_kind = 'agent' AND held.assignee <> ran.agent THEN
+        PERFORM wakeful.queue_comment(c, held.id, format('run:%s:%s', ran.id, ran.generation), held.assignee, 'automation',
+            'agent', ran.agent);
+    END IF;
+END $$;
+
+-- ── changing and taking back what waits ─────────────────────────────────────────────────────────────────
+
+-- The live run that carries a comment, or a card's answer.
+CREATE FUNCTION wakeful.run_given(company text, issue text, comment text, card text) RETURNS uuid LANGUAGE sql STABLE
+AS $$
+SELECT r.id FROM wakeful.run r
+WHERE r.company = $1 AND r.issue = $2 AND r.state IN ('queued', 'starting', 'running', 'suspended', 'stopping')
+  AND ($3 = ANY (r.comments)
+       OR $4 = (SELECT w.card FROM wakeful.wake w WHERE w.company = r.company AND w.id = r.wake AND w.kind = 'card'))
+ORDER BY r.id LIMIT 1
+$$;
+
+-- Locks what a change of saved input touches: the queued run that carries it, then the issue. Returns that run. Once it is
+-- claimed the change comes too late.
+CREATE FUNCTION wakeful.lock_given(company text, issue text, comment text, card text) RETURNS uuid LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    c CONSTANT text := lock_given.company;
+    early CONSTANT uuid := wakeful.run_given(company, issue, comment, card);
+    what CONSTANT text := CASE WHEN lock_given.card IS NULL THEN 'comment' ELSE 'the answer of card' END;
+    given uuid;
+    state text;
+BEGIN
+    PERFORM FROM wakeful.run r WHERE r.company = c AND r.id = early FOR NO KEY UPDATE;
+    PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id = lock_given.issue FOR NO KEY UPDATE;
+    given := wakeful.run_given(c, lock_given.issue, lock_given.comment, lock_given.card);
+    IF given IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- Nobody may wait for a run while it holds an issue. Whoever holds this one, which is new, is about to start it.
+    SELECT r.state INTO state FROM wakeful.run r WHERE r.company = c AND r.id = given FOR NO KEY UPDATE SKIP LOCKED;
+    IF state IS DISTINCT FROM 'queued' THEN
+        PERFORM wakeful.refuse('WK409', format('%s %s is already dispatching, to run %s', what,
+            coalesce(lock_given.card, lock_given.comment), given), 'write another one; it will have a run of its own');
+    END IF;
+    RETURN given;
+END $$;
+
+-- Refuses who may not change a comment or a queue: its author and operators may, and whoever says that he is one.
+CREATE FUNCTION wakeful.check_author(what text, author text, actor text, force boolean) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE who CONSTANT record := wakeful.parse_actor(actor);
+BEGIN
+    IF who.kind <> 'system' AND who.kind || ':' || who.id <> author AND force IS NOT TRUE THEN
+        PERFORM wakeful.refuse('WK409', format('%s is of %s; %s may not change it', what, author, actor),
+            'an operator may: force => true, or wakeful ... --force');
+    END IF;
+END $$;
+
+-- A comment, by its id; locked with all that carries it. `given` is the queued run that does, if any.
+CREATE FUNCTION wakeful.lock_comment(company text, comment text, actor text, force boolean, OUT held wakeful.comment, OUT given uuid)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE c CONSTANT text := lock_comment.company;
+BEGIN
+    SELECT * INTO held FROM wakeful.comment m WHERE m.company = c AND m.id = lock_comment.comment;
+    IF held.id IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('comment %L does not exist in company %L', lock_comment.comment, c));
+    END IF;
+    PERFORM wakeful.check_author(format('comment %s', held.id), held.author_kind || ':' || held.author, actor, force);
+    given := wakeful.lock_given(c, held.issue, held.id, NULL);
+    SELECT * INTO held FROM wakeful.comment m WHERE m.company = c AND m.id = held.id FOR NO KEY UPDATE;
+END $$;
+
+CREATE FUNCTION wakeful.check_revision(held wakeful.comment, revision integer) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF revision IS NULL THEN
+        PERFORM wakeful.refuse('WK422', 'say which revision of the comment you have seen', 'see: wakeful comment list ISSUE');
+    ELSIF revision <> held.revision THEN
+        PERFORM wakeful.refuse('WK409', format('comment %L is at revision %s, not %s: somebody changed it', held.id, held.revision, revision),
+            'look at it again: wakeful comment list ' || held.issue);
+    END IF;
+END $$;
+
+-- Edits a comment. Where it waits in a queue, what is given to the run is what it says then.
+CREATE FUNCTION wakeful.edit_comment(
+    company text, comment text, body text, revision integer, force boolean DEFAULT false, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := edit_comment.company;
+    locked record;
+    held wakeful.comment;
+    w record;
+    result wakeful.receipt;
+BEGIN
+    PERFORM wakeful.check_body(edit_comment.body);
+    locked := wakeful.lock_comment(c, edit_comment.comment, edit_comment.actor, edit_comment.force);
+    held := locked.held;
+    PERFORM wakeful.check_revision(held, edit_comment.revision);
+    IF held.deleted_at IS NOT NULL THEN
+        PERFORM wakeful.refuse('WK409', format('comment %L is deleted', held.id));
+    END IF;
+    IF held.body <> edit_comment.body THEN
+        FOR w IN SELECT x.id, x.comments FROM wakeful.wake x
+                 WHERE x.company = c AND x.issue = held.issue AND x.state = 'deferred' AND held.id = ANY (x.comments)
+                 ORDER BY x.id FOR NO KEY UPDATE LOOP
+            IF NOT wakeful.has_room(c, array_remove(w.comments, held.id::text), octet_length(edit_comment.body)) THEN
+                PERFORM wakeful.refuse('WK422', 'the comments of its queue would have more than 1048576 bytes (1 MiB)');
+            END IF;
+            PERFORM wakeful.restart_grace(c, w.id);
+        END LOOP;
+        UPDATE wakeful.comment m SET body = edit_comment.body, revision = m.revision + 1, edited_at = wakeful.now()
+        WHERE m.company = c AND m.id = held.id;
+        PERFORM wakeful.record_audit(c, edit_comment.actor, 'edit', 'comment:' || held.id,
+            jsonb_build_object('revision', held.revision), jsonb_build_object('revision', held.revision + 1));
+    END IF;
+    result := wakeful.comment_receipt(c, held.id);
+    result.outcome := CASE WHEN held.body <> edit_comment.body THEN 'merged' ELSE 'existing' END;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- Takes a comment out of what waits. A receipt, or a queued run, that nothing else is left in is cancelled; a retry
+-- stands on its own. The caller holds run and issue. Returns whether it was in anything.
+CREATE FUNCTION wakeful.take_out(held wakeful.comment, given uuid, actor text) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    c CONSTANT text := held.company;
+    taken boolean := given IS NOT NULL;
+    r record;
+BEGIN
+    FOR r IN SELECT w.id, w.kind, array_remove(w.comments, held.id::text) AS rest FROM wakeful.wake w
+             WHERE w.company = c AND w.issue = held.issue AND w.state = 'deferred' AND held.id = ANY (w.comments)
+             ORDER BY w.id FOR NO KEY UPDATE LOOP
+        taken := true;
+        IF r.kind = 'saved_comments' AND r.rest = '{}' THEN
+            UPDATE wakeful.wake w SET comments = '{}', state = 'cancelled', ended_at = wakeful.now(), due_at = NULL,
+                version = w.version + 1, reason = 'comments.none_live', wait_message = 'every comment of it was taken back'
+            WHERE w.company = c AND w.id = r.id;
+        ELSE
+            UPDATE wakeful.wake w SET comments = r.rest, version = w.version + 1 WHERE w.company = c AND w.id = r.id;
+        END IF;
+    END LOOP;
+    IF held.awaits_assignee THEN
+        UPDATE wakeful.comment m SET awaits_assignee = false WHERE m.company = c AND m.id = held.id;
+        taken := true;
+    END IF;
+    IF given IS NOT NULL THEN
+        UPDATE wakeful.run u SET comments = array_remove(u.comments, held.id::text) WHERE u.company = c AND u.id = given;
+        PERFORM FROM wakeful.run u JOIN wakeful.wake w ON w.company = c AND w.id = u.wake AND w.kind = 'saved_comments'
+        WHERE u.company = c AND u.id = given AND u.comments = '{}';
+        IF FOUND THEN
+            PERFORM wakeful.cancel_queued(c, given, 'comments.none_live', 'every comment of it was taken back', actor);
+        END IF;
+    END IF;
+    RETURN taken;
+END $$;
+
+-- Ends a queued run whose input was taken back. The caller holds it and its issue.
+CREATE FUNCTION wakeful.cancel_queued(company text, run uuid, reason text, message text, actor text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE wakeful.run u
+    SET state = 'cancelled', ended_at = wakeful.now(), end_class = 'stopped', reason = cancel_queued.reason,
+        message = cancel_queued.message, evidence = 'contained',
+        stop_at = wakeful.now(), stop_by = coalesce(cancel_queued.actor, 'system:' || session_user), stop_reason = cancel_queued.message,
+        wait_gate = NULL, wait_key = NULL, wait_reason = NULL, wait_message = NULL, wait_since = NULL, opens_on = NULL, reopens_at = NULL
+    WHERE u.company = cancel_queued.company AND u.id = cancel_queued.run;
+    PERFORM wakeful.settle_runs(cancel_queued.company, ARRAY[cancel_queued.run]);
+END $$;
+
+-- Takes a comment out of its queue; it stays on the issue.
+CREATE FUNCTION wakeful.discard_comment(company text, comment text, revision integer, force boolean DEFAULT false, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := discard_comment.company;
+    locked record;
+    held wakeful.comment;
+    result wakeful.receipt;
+BEGIN
+    locked := wakeful.lock_comment(c, discard_comment.comment, discard_comment.actor, discard_comment.force);
+    held := locked.held;
+    PERFORM wakeful.check_revision(held, discard_comment.revision);
+    result := wakeful.comment_receipt(c, held.id);
+    IF wakeful.take_out(held, locked.given, discard_comment.actor) THEN
+        result.outcome := 'merged';
+        PERFORM wakeful.record_audit(c, discard_comment.actor, 'discard', 'comment:' || held.id,
+            jsonb_build_object('wake', result.wake, 'run', result.run), NULL);
+    END IF;
+    result.state := wakeful.state_of(c, result.wake, result.run);
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- Deletes a comment: its words stay as a record, and no run is given them any more.
+CREATE FUNCTION wakeful.delete_comment(company text, comment text, revision integer, force boolean DEFAULT false, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := delete_comment.company;
+    locked record;
+    held wakeful.comment;
+    result wakeful.receipt;
+BEGIN
+    locked := wakeful.lock_comment(c, delete_comment.comment, delete_comment.actor, delete_comment.force);
+    held := locked.held;
+    result := wakeful.comment_receipt(c, held.id);
+    IF held.deleted_at IS NULL THEN
+        PERFORM wakeful.check_revision(held, delete_comment.revision);
+        PERFORM wakeful.take_out(held, locked.given, delete_comment.actor);
+        UPDATE wakeful.comment m SET deleted_at = wakeful.now(), revision = m.revision + 1 WHERE m.company = c AND m.id = held.id;
+        PERFORM wakeful.record_audit(c, delete_comment.actor, 'delete', 'comment:' || held.id,
+            jsonb_build_object('revision', held.revision, 'wake', result.wake, 'run', result.run), NULL);
+        result.outcome := 'merged';
+    END IF;
+    result.state := coalesce(wakeful.state_of(c, result.wake, result.run), 'deleted');
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- The state of the run that carries saved input, else of its receipt.
+CREATE FUNCTION wakeful.state_of(company text, wake uuid, run uuid) RETURNS text LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+SELECT coalesce((SELECT r.state FROM wakeful.run r WHERE r.company = $1 AND r.id = $3),
+                (SELECT w.state FROM wakeful.wake w WHERE w.company = $1 AND w.id = $2))
+$$;
+
+-- What a queue is compared by: its comments in their order, and the revision of each.
+CREATE FUNCTION wakeful.queue_revision(company text, comments text[]) RETURNS text LANGUAGE sql STABLE
+AS $$
+SELECT left(encode(sha256(convert_to(coalesce(string_agg(u.id || ' ' || c.revision, chr(10) ORDER BY u.place), ''), 'UTF8')), 'hex'), 16)
+FROM unnest($2) WITH ORDINALITY AS u (id, place) JOIN wakeful.comment c ON c.company = $1 AND c.id = u.id
+$$;
+
+-- Puts the comments of a queue into another order: all of them, each once. `queue` is its receipt, `revision` its revision.
+CREATE FUNCTION wakeful.reorder_comments(
+    company text, queue uuid, comments text[], revision text, force boolean DEFAULT false, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := reorder_comments.company;
+    held wakeful.wake;
+    given uuid;
+    now_there text[];
+    result wakeful.receipt;
+BEGIN
+    SELECT * INTO held FROM wakeful.wake w WHERE w.company = c AND w.id = reorder_comments.queue;
+    IF held.id IS NULL OR held.kind <> 'saved_comments' THEN
+        PERFORM wakeful.refuse('WK404', format('there is no queue of comments %s in company %L', reorder_comments.queue, c),
+            'see: wakeful comment list ISSUE --queued');
+    END IF;
+    PERFORM wakeful.check_author(format('queue %s', held.id), held.actor_kind || ':' || held.actor, reorder_comments.actor, reorder_comments.force);
+    given := wakeful.lock_given(c, held.issue, coalesce(
+        (SELECT u.comments[1] FROM wakeful.run u WHERE u.company = c AND u.wake = held.id), held.comments[1]), NULL);
+    SELECT * INTO held FROM wakeful.wake w WHERE w.company = c AND w.id = held.id FOR NO KEY UPDATE;
+    IF held.state = 'deferred' THEN
+        now_there := held.comments;
+    ELSE
+        SELECT u.comments INTO now_there FROM wakeful.run u WHERE u.company = c AND u.id = given AND u.wake = held.id;
+        IF now_there IS NULL THEN
+            PERFORM wakeful.refuse('WK409', format('the comments of queue %s have been given away: it is %s', held.id, held.state));
+        END IF;
+    END IF;
+    IF reorder_comments.revision IS NULL THEN
+        PERFORM wakeful.refuse('WK422', 'say which revision of the queue you have seen', 'see: wakeful comment list ISSUE --queued');
+    ELSIF reorder_comments.revision <> wakeful.queue_revision(c, now_there)
+          OR ARRAY(SELECT unnest(now_there) ORDER BY 1) <> ARRAY(SELECT unnest(reorder_comments.comments) ORDER BY 1) THEN
+        PERFORM wakeful.refuse('WK409', format('queue %s holds other comments than these, or their revision changed', held.id),
+            'look at it again: wakeful comment list ' || held.issue || ' --queued');
+    END IF;
+    result := ('existing', held.id, coalesce(wakeful.state_of(c, held.id, given), held.state), given)::wakeful.receipt;
+    IF now_there <> reorder_comments.comments THEN
+        IF held.state = 'deferred' THEN
+            UPDATE wakeful.wake w SET comments = reorder_comments.comments, version = w.version + 1 WHERE w.company = c AND w.id = held.id;
+        ELSE
+            UPDATE wakeful.run u SET comments = reorder_comments.comments WHERE u.company = c AND u.id = given;
+        END IF;
+        PERFORM wakeful.record_audit(c, reorder_comments.actor, 'reorder', 'wake:' || held.id,
+            jsonb_build_object('comments', now_there), jsonb_build_object('comments', reorder_comments.comments));
+        result.outcome := 'merged';
+    END IF;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- ── cards ───────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Saves a question of an agent, to be answered by a person. It may take the place of an older one.
+CREATE FUNCTION wakeful.create_card(
+    company text, issue text, agent text, question jsonb, id text DEFAULT NULL, run uuid DEFAULT NULL, kind text DEFAULT 'question',
+    supersedes text DEFAULT NULL, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := create_card.company;
+    fresh CONSTANT text := coalesce(create_card.id, wakeful.uuid7()::text);
+    known wakeful.card;
+    result wakeful.receipt;
+BEGIN
+    PERFORM wakeful.parse_actor(actor);
+    PERFORM wakeful.check_payload(create_card.question);
+    PERFORM wakeful.ensure_company(c);
+    PERFORM wakeful.require_agent(c, create_card.agent);
+    IF length(fresh) NOT BETWEEN 1 AND 200 OR (length(create_card.kind) BETWEEN 1 AND 200) IS NOT TRUE THEN
+        PERFORM wakeful.refuse('WK422', 'the id of a card, and its kind, have 1 to 200 characters');
+    END IF;
+    IF create_card.run IS NOT NULL AND NOT EXISTS (SELECT FROM wakeful.run r WHERE r.company = c AND r.id = create_card.run) THEN
+        PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', create_card.run, c));
+    END IF;
+    PERFORM wakeful.ensure_issue(c, create_card.issue, create_card.agent);
+    PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id = create_card.issue FOR NO KEY UPDATE;
+    INSERT INTO wakeful.card (company, id, issue, agent, run, kind, question)
+    VALUES (c, fresh, create_card.issue, create_card.agent, create_card.run, create_card.kind, create_card.question)
+    ON CONFLICT DO NOTHING;
+    result.outcome := CASE WHEN FOUND THEN 'inserted' ELSE 'existing' END;
+    SELECT * INTO known FROM wakeful.card k WHERE k.company = c AND k.id = fresh;
+    IF known.issue <> create_card.issue THEN
+        PERFORM wakeful.refuse('WK409', format('card %L is on issue %L', known.id, known.issue));
+    END IF;
+    IF result.outcome = 'inserted' THEN
+        IF create_card.supersedes IS NOT NULL THEN
+            UPDATE wakeful.card k SET status = 'superseded', ended_at = wakeful.now()
+            WHERE k.company = c AND k.id = create_card.supersedes AND k.issue = create_card.issue AND k.id <> fresh AND k.status = 'pending';
+            IF NOT FOUND THEN
+                PERFORM wakeful.refuse('WK409', format('card %L is no pending card of issue %L', create_card.supersedes, create_card.issue));
+            END IF;
+        END IF;
+        PERFORM wakeful.record_audit(c, actor, 'ask', 'card:' || fresh, NULL,
+            jsonb_build_object('issue', create_card.issue, 'agent', create_card.agent, 'supersedes', create_card.supersedes));
+    END IF;
+    result.state := known.status;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- A card with its issue locked, by its id.
+CREATE FUNCTION wakeful.lock_card(company text, card text, OUT held wakeful.card, OUT given uuid) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT * INTO held FROM wakeful.card k WHERE k.company = lock_card.company AND k.id = lock_card.card;
+    IF held.id IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', lock_card.card, lock_card.company));
+    END IF;
+    given := wakeful.lock_given(lock_card.company, held.issue, NULL, held.id);
+    SELECT * INTO held FROM wakeful.card k WHERE k.company = held.company AND k.id = held.id FOR NO KEY UPDATE;
+END $$;
+
+CREATE FUNCTION wakeful.card_receipt(company text, card text) RETURNS wakeful.receipt LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+SELECT ('existing', w.id, coalesce(w.state, k.status), w.run)::wakeful.receipt
+FROM wakeful.card k
+LEFT JOIN LATERAL (SELECT * FROM wakeful.wake x
+                   WHERE x.company = k.company AND x.kind = 'card' AND x.card = k.id ORDER BY x.id DESC LIMIT 1) AS w ON true
+WHERE k.company = $1 AND k.id = $2
+$$;
+
+-- Answers a card: the agent that asked is woken for it, in the answerer's name, by a wake of its own. The same answer
+-- again changes nothing; another one is a conflict.
+CREATE FUNCTION wakeful.answer_card(
+    company text, card text, answer jsonb DEFAULT NULL, status text DEFAULT 'answered', actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := answer_card.company;
+    who CONSTANT record := wakeful.parse_actor(actor);
+    held wakeful.card;
+    result wakeful.receipt;
+BEGIN
+    IF (answer_card.status IN ('answered', 'accepted', 'rejected')) IS NOT TRUE THEN
+        PERFORM wakeful.refuse('WK422', format('%L is no answer to a card', answer_card.status), 'one of: answered, accepted, rejected');
+    END IF;
+    PERFORM wakeful.check_payload(coalesce(answer_card.answer, 'null'));
+    SELECT * INTO held FROM wakeful.card k WHERE k.company = c AND k.id = answer_card.card;
+    IF held.id IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', answer_card.card, c));
+    END IF;
+    PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id = held.issue FOR NO KEY UPDATE;
+    SELECT * INTO held FROM wakeful.card k WHERE k.company = c AND k.id = held.id FOR NO KEY UPDATE;
+    IF held.status = 'pending' THEN
+        UPDATE wakeful.card k SET status = answer_card.status, answer = answer_card.answer, ended_at = wakeful.now(),
+            answered_by = who.kind || ':' || who.id
+        WHERE k.company = c AND k.id = held.id;
+        result := ('inserted', wakeful.save_receipt(c, 'card', held.agent, held.issue,
+            CASE who.kind WHEN 'user' THEN 'on_demand' ELSE 'automation' END, who.kind, who.id, '{}', held.id, answer_card.status),
+            'deferred', NULL)::wakeful.receipt;
+        PERFORM wakeful.record_audit(c, actor, 'answer', 'card:' || held.id, jsonb_build_object('status', held.status),
+            jsonb_build_object('status', answer_card.status, 'wake', result.wake));
+    ELSIF held.status = answer_card.status AND held.answer IS NOT DISTINCT FROM answer_card.answer THEN
+        result := wakeful.card_receipt(c, held.id);
+    ELSE
+        PERFORM wakeful.refuse('WK409', format('card %L is %s%s', held.id, held.status, coalesce(' by ' || held.answered_by, '')));
+    END IF;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- Takes a card back. An answer that still waits for its run goes with it.
+CREATE FUNCTION wakeful.withdraw_card(company text, card text, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := withdraw_card.company;
+    locked record;
+    held wakeful.card;
+    w record;
+    result wakeful.receipt;
+BEGIN
+    PERFORM wakeful.parse_actor(actor);
+    locked := wakeful.lock_card(c, withdraw_card.card);
+    held := locked.held;
+    result := wakeful.card_receipt(c, held.id);
+    IF held.status <> 'withdrawn' THEN
+        IF held.status = 'superseded' OR (held.status <> 'pending' AND result.state <> 'deferred' AND locked.given IS NULL) THEN
+            PERFORM wakeful.refuse('WK409', format('card %L is %s%s', held.id, held.status,
+                CASE WHEN result.run IS NOT NULL THEN ', and its answer was given to run ' || result.run ELSE '' END));
+        END IF;
+        UPDATE wakeful.card k SET status = 'withdrawn', ended_at = wakeful.now() WHERE k.company = c AND k.id = held.id;
+        FOR w IN SELECT x.id FROM wakeful.wake x WHERE x.company = c AND x.issue = held.issue AND x.state = 'deferred'
+                   AND x.kind = 'card' AND x.card = held.id ORDER BY x.id FOR NO KEY UPDATE LOOP
+            UPDATE wakeful.wake x SET state = 'cancelled', ended_at = wakeful.now(), due_at = NULL, version = x.version + 1,
+                reason = 'card.changed', wait_message = 'the card was withdrawn'
+            WHERE x.company = c AND x.id = w.id;
+        END LOOP;
+        IF locked.given IS NOT NULL THEN
+            PERFORM wakeful.cancel_queued(c, locked.given, 'card.changed', 'the card was withdrawn', withdraw_card.actor);
+        END IF;
+        PERFORM wakeful.record_audit(c, actor, 'withdraw', 'card:' || held.id, jsonb_build_object('status', held.status), '{"status": "withdrawn"}');
+        result := wakeful.card_receipt(c, held.id);
+        result.outcome := 'merged';
+    END IF;
+    result.state := 'withdrawn';
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- ── further issues of a run ─────────────────────────────────────────────────────────────────────────────
+
+-- Lets a run work on another issue besides its own: nobody else starts on it until this run ends or goes back to its
+-- queue. Under the run's fence.
+CREATE FUNCTION wakeful.take_issue(company text, run uuid, generation integer, issue text, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    former text := wakeful.enter_company(company);
+    c CONSTANT text := take_issue.company;
+    ran wakeful.run;
+    held wakeful.issue;
+    busy uuid;
+    result wakeful.receipt;
+BEGIN
+    PERFORM wakeful.parse_actor(actor);
+    SELECT * INTO ran FROM wakeful.run r WHERE r.company = c AND r.id = take_issue.run FOR NO KEY UPDATE;
+    IF ran.id IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', take_issue.run, c));
+    ELSIF ran.generation IS DISTINCT FROM take_issue.generation OR ran.state NOT IN ('starting', 'running') THEN
+        PERFORM wakeful.refuse('WK409', format('run %s is %s at generation %s: it may take nothing at generation %s',
+            ran.id, ran.state, ran.generation, take_issue.generation));
+    END IF;
+    SELECT * INTO held FROM wakeful.issue i WHERE i.company = c AND i.id = take_issue.issue FOR NO KEY UPDATE;
+    IF held.id IS NULL THEN
+        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', take_issue.issue, c));
+    END IF;
+    busy := wakeful.working_run(c, held.id);
+    IF busy <> ran.id OR (busy IS NULL AND held.execution_run IS NOT NULL) THEN
+        PERFORM wakeful.refuse('WK409', format('issue %L is worked on by run %s', held.id, coalesce(busy, held.execution_run)));
+    END IF;
+    result := ('existing', NULL, held.status, ran.id)::wakeful.receipt;
+    IF busy IS NULL THEN
+        UPDATE wakeful.issue i SET execution_run = ran.id, execution_locked_at = wakeful.wall() WHERE i.company = c AND i.id = held.id;
+        PERFORM wakeful.record_audit(c, actor, 'take', 'issue:' || held.id, NULL, jsonb_build_object('run', ran.id));
+        result.outcome := 'merged';
+    END IF;
+    PERFORM wakeful.leave_company(former);
+    RETURN result;
+END $$;
+
+-- Runs that go back to their queue keep only their own issue; what they took besides is free, and says so. The caller
+-- holds the runs and the issues.
+CREATE FUNCTION wakeful.free_taken(company text, runs uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE c CONSTANT text := free_taken.company; r record;
+BEGIN
+    FOR r IN SELECT i.id FROM wakeful.issue i JOIN wakeful.run u ON u.company = c AND u.id = i.execution_run
+             WHERE i.company = c AND i.execution_run = ANY (runs) AND u.issue IS DISTINCT FROM i.id ORDER BY i.id LOOP
+        UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL WHERE i.company = c AND i.id = r.id;
+        PERFORM FROM wakeful.wake w WHERE w.company = c AND w.issue = r.id AND w.state IN ('deferred', 'queued', 'claimed', 'error');
+        IF FOUND THEN
+            PERFORM wakeful.notify('eligibility', c, 'execution', r.id);
+        END IF;
+    END LOOP;
+END $$;
+
 SELECT wakeful.close_functions();
 SELECT wakeful.open_producers();
-GRANT EXECUTE ON FUNCTION wakeful.working_run(text, text) TO wakeful_scheduler, wakeful_viewer;
+GRANT EXECUTE ON FUNCTION wakeful.working_run(text, text), wakeful.queue_revision(text, text[]) TO wakeful_scheduler, wakeful_viewer;
+GRANT EXECUTE ON FUNCTION wakeful.has_room(text, text[], bigint), wakeful.restart_grace(text, uuid),
+    wakeful.save_receipt(text, text, text, text, text, text, text, text[], text, text),
+    wakeful.queue_comment(text, text, text, text, text, text, text), wakeful.post_comment(text, uuid, text),
+    wakeful.free_taken(text, uuid[]) TO wakeful_scheduler;
