@@ -53,4 +53,5 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("doctor", "Check everything that wakeful needs.", "doctor:doctor"),
     Entry("config", "Show the effective configuration and where it comes from.", "configuration:configuration"),
     Entry("plugins", "Show the plugins, in the order they are loaded.", "plugins:plugins"),
+    Entry("plugin", "Write the beginnings of a plugin.", "plugin_new:plugin"),
 )
