@@ -14,10 +14,17 @@ import tarfile
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from tests.command_line import CommandLine
 
+from wakeful import producers
+from wakeful.cli import plugin_new
+from wakeful.errors import InvalidInput
 from wakeful.testing import Server
+from wakeful.testing.conformance import RULES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -98,3 +105,81 @@ def test_the_example_keeps_its_promises_as_installed(
     (line,) = [line for line in plugins.splitlines() if line.startswith("cron ")]
     assert line.split() == ["cron", "wakeful-cron", "0.1.0", "active", "-"]
     own_tests(python, source, server)
+
+
+# ── wakeful plugin new ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.timeout(300)
+def test_a_new_plugin_keeps_the_rules_as_installed(fresh: Callable[..., Path], server: Server, tmp_path: Path) -> None:
+    cli = CommandLine(tmp_path / "data")
+    made = cli("plugin", "new", "night-shift", "--into", str(tmp_path), "--json").json
+    source = tmp_path / "wakeful-night-shift"
+    assert made == {
+        "name": "night_shift",
+        "distribution": "wakeful-night-shift",
+        "directory": str(source),
+        "files": [
+            "README.md",
+            "pyproject.toml",
+            "tests/conftest.py",
+            "tests/test_conformance.py",
+            "wakeful_night_shift.py",
+        ],
+    }
+    python = fresh(built(source, "wheel", tmp_path / "wheel"))
+    plugins = done(python.with_name("wakeful"), "plugins", cwd=tmp_path, HOME=str(tmp_path))
+    assert ["night_shift", "wakeful-night-shift", "0.1.0", "active", "-"] in [x.split() for x in plugins.splitlines()]
+    assert own_tests(python, source, server).startswith(f"{len(RULES)} passed")
+    clean = ["check", "--ignore", "D,S101", "--config", ROOT / "pyproject.toml"]
+    done(Path(sys.executable).with_name("ruff"), *clean, source, cwd=tmp_path)
+
+    # It is the template's judge that is tested: one that never lets a wake proceed is seen.
+    module = source / "wakeful_night_shift.py"
+    module.write_text(module.read_text(encoding="utf-8").replace("return Proceed()", "pass"), encoding="utf-8")
+    words = [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    broken = run(*words, cwd=source, within=200, WAKEFUL_DSN=server.dsn, PYTHONPATH=str(source))
+    assert broken.returncode == 1
+    assert "NonConforming" in broken.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("Night", 2, "cannot name a plugin"),
+        ("night_shift", 2, "cannot name a plugin"),
+        ("-x", 2, "No such option"),
+        ("../x", 2, "cannot name a plugin"),
+        ("x" * 41, 2, "cannot name a plugin"),
+        ("wakeful-cron", 2, "names wakeful twice; try: cron"),
+        ("task-retry", 2, "a name of wakeful's own"),
+        ("lambda", 2, "a name of wakeful's own, or of Python's"),
+        ("coordination", 2, "a plugin 'coordination' is installed here already"),
+        ("present", 4, "wakeful-present exists already"),
+        ("dangling", 4, "wakeful-dangling exists already"),
+    ],
+)
+def test_what_cannot_be_a_new_plugin(tmp_path: Path, name: str, code: int, said: str) -> None:
+    (tmp_path / "wakeful-present").mkdir()
+    (tmp_path / "wakeful-dangling").symlink_to("nowhere")
+    ended = CommandLine(tmp_path / "data")("plugin", "new", name, "--into", str(tmp_path))
+    assert ended.code == code
+    assert said in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wakeful-dangling", "wakeful-present"]
+
+
+def test_a_new_plugin_needs_a_directory(tmp_path: Path) -> None:
+    ended = CommandLine(tmp_path / "data")("plugin", "new", "a", "--into", str(tmp_path / "none"))
+    assert (ended.code, ended.err.strip()) == (2, f"wakeful: {tmp_path / 'none'} is no directory (exit 2)")
+
+
+def test_names_that_the_database_refuses_are_taken(conn: psycopg.Connection[Any], company: str) -> None:
+    for kind in sorted(plugin_new.TAKEN - {"request"}):
+        with pytest.raises(InvalidInput):
+            producers.run(conn, producers.request_wake(company, "coder", kind=kind))
+
+
+def test_a_package_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        plugin_new.write({"good": "text", "bad": "\ud800"}, tmp_path / "package")
+    assert list(tmp_path.iterdir()) == []
