@@ -5,9 +5,13 @@ What is found here is only what can be said of one plugin alone; ``wakeful.plugi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
+from types import FrameType
 from typing import Literal
 
 import pluggy
@@ -72,12 +76,37 @@ def passed_in(plugins: Iterable[object]) -> list[Candidate]:
 
 def imported(candidate: Candidate) -> object:
     """Import one plugin. Raises PluginError, whatever the plugin does meanwhile, except for a person's Ctrl-C."""
+    with _person() as interrupted:
+        try:
+            return candidate.load()
+        except BaseException as error:  # SystemExit while importing must not end the host
+            if interrupted():
+                raise
+            raise PluginError(f"cannot be imported: {cause(error)}") from error
+
+
+@contextlib.contextmanager
+def _person() -> Iterator[Callable[[], bool]]:
+    """Lend a function that tells whether a person's SIGINT has arrived: a plugin may raise KeyboardInterrupt itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # Python interrupts its main thread only
+        return
+    arrived = []
+    former = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+        if callable(former):
+            former(number, frame)
+
+    if not callable(former):
+        yield lambda: False  # nobody turns the signal into an exception
+        return
+    signal.signal(signal.SIGINT, note)
     try:
-        return candidate.load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit while importing must not end the host
-        raise PluginError(f"cannot be imported: {cause(error)}") from error
+        yield lambda: bool(arrived)
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def checked(plugin: object, name: str) -> pluggy.PluginManager:

@@ -120,6 +120,7 @@ def test_a_good_plugin_is_active_and_named_with_its_distribution(site: Site) -> 
     [
         ("import no_such_thing", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("raise SystemExit(7)", "cannot be imported: SystemExit: 7"),
+        ("raise KeyboardInterrupt", "cannot be imported: KeyboardInterrupt"),
         ("import sys\nsys.exit('bye')", "cannot be imported: SystemExit: bye"),
         ("def broken(:", "cannot be imported: SyntaxError"),
         ("class Odd(BaseException): pass\nraise Odd('very')", "cannot be imported: Odd: very"),
@@ -213,6 +214,12 @@ def test_the_same_distribution_twice_on_the_path_is_one(site: Site, tmp_path: Pa
     path = os.pathsep.join([str(site.path), str(again.path), *ROOTS])
     _, found = site.run(PYTHONPATH=path)
     assert [entry[3] for entry in found["report"] if entry[0] == "good"] == ["active"]
+
+
+def test_a_persons_interrupt_while_a_plugin_is_imported_is_a_persons(site: Site) -> None:
+    site.add("slow", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()")
+    with pytest.raises(AssertionError, match="KeyboardInterrupt"):
+        site.run()
 
 
 def test_a_disabled_plugin_is_not_imported(site: Site) -> None:
