@@ -131,8 +131,9 @@ def test_a_new_plugin_keeps_the_rules_as_installed(fresh: Callable[..., Path], s
     plugins = done(python.with_name("wakeful"), "plugins", cwd=tmp_path, HOME=str(tmp_path))
     assert ["night_shift", "wakeful-night-shift", "0.1.0", "active", "-"] in [x.split() for x in plugins.splitlines()]
     assert own_tests(python, source, server).startswith(f"{len(RULES)} passed")
-    clean = ["check", "--ignore", "D,S101", "--config", ROOT / "pyproject.toml"]
-    done(Path(sys.executable).with_name("ruff"), *clean, source, cwd=tmp_path)
+    ruff, style = Path(sys.executable).with_name("ruff"), ["--isolated", "--line-length", "120"]
+    done(ruff, "check", *style, "--select", "B,C4,E,F,I,N,PT,RUF,SIM,UP,W", source, cwd=tmp_path)
+    done(ruff, "format", "--check", *style, source, cwd=tmp_path)
 
     # It is the template's judge that is tested: one that never lets a wake proceed is seen.
     module = source / "wakeful_night_shift.py"

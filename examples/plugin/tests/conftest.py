@@ -15,6 +15,7 @@ from wakeful.testing import Database, Server
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """WAKEFUL_DSN, or an embedded server of these tests' own."""
+    # Not below the test's own directory: the path of a socket has to be short.
     with tempfile.TemporaryDirectory(prefix="wakeful-cron-", dir="/tmp") as directory:
         Path(directory).chmod(0o755)  # a server of root's runs as another account
         with Server(dsn=os.environ.get("WAKEFUL_DSN"), data=Path(directory)) as opened:
