@@ -24,7 +24,7 @@ from psycopg import Connection
 from wakeful import backoff, store
 from wakeful.connections import Watchdog, connect
 from wakeful.errors import WakefulError
-from wakeful.signals import Signal, parse
+from wakeful.signals import Signal, asks_for_everything, parse
 
 log = logging.getLogger("wakeful.control")
 
@@ -98,7 +98,8 @@ class Control(threading.Thread):
         self._ending = threading.Event()
         self._conn: Connection[Any] | None = None
         self._up = False
-        self.strange = 0  # notifications that were no signals
+        self.strange = 0  # notifications that were dropped: no signals
+        self.boundless = 0  # of these: what would be a signal, but names nothing, and so asks for everything
 
     def run(self) -> None:
         """Connect, listen and keep alive until stopped."""
@@ -170,6 +171,7 @@ class Control(threading.Thread):
         signal = parse(payload)
         if signal is None:
             self.strange += 1
+            self.boundless += asks_for_everything(payload)
             log.warning("dropped a notification that is no signal (%d so far)", self.strange)
             return
         self._listener.signalled(signal)

@@ -25,6 +25,7 @@ from wakeful.clock import Clock, DatabaseTime, SystemClock
 from wakeful.coalesce import FIRST_ID, WINDOW, Walk
 from wakeful.connections import Session
 from wakeful.errors import WakefulError
+from wakeful.line import Manner
 from wakeful.lookout import Lookout
 from wakeful.memory import Job, Memory
 from wakeful.outcomes import Moved
@@ -203,9 +204,9 @@ class Driver(threading.Thread):
             memory.ripen()
             if (walk := memory.walks.take(self._clock.monotonic())) is not None:
                 self._walk(conn, walk)
-            for settles in (False, True):
-                if (batch := memory.next_batch(settles=settles)) is not None:
-                    self._pass(conn, *batch, settles=settles)
+            for manner in Manner:
+                if (batch := memory.next_batch(manner)) is not None:
+                    self._pass(conn, *batch, manner)
 
     def _attempt(self, conn: Connection[Any], job: Job, work: Callable[[], None]) -> bool:
         """Do one job; where it alone fails, it alone rests, and the others go on."""
@@ -236,17 +237,14 @@ class Driver(threading.Thread):
         memory.looked(walk, page, result)
 
     def _pass(
-        self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool], *, settles: bool = False
+        self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool], manner: Manner = Manner.JUDGED
     ) -> PassResult | None:
         """Run one pass; None where it failed, and its receipts come back later."""
         memory = self._memory
         try:
-            if settles:
-                result = self._admission.settle(conn, company, list(chosen))
-            else:
-                result = self._admission.admit(conn, company, chosen)
+            result = self._admitted(conn, company, chosen, manner)
         except Exception as error:
-            memory.failed(company, chosen, settles=settles)
+            memory.failed(company, chosen, manner)
             if _concerns_all(conn, error):
                 raise
             _report(f"a pass of company {company} ({len(chosen)} receipts)", error, None)
@@ -255,9 +253,23 @@ class Driver(threading.Thread):
         if any(isinstance(o, Moved) and o.due_at and self.time.has_come(o.due_at) for o in result.outcomes.values()):
             # We thought it due and the database does not: its clock is the one that counts.
             self.time.correct(self._lookout.now(conn))
-        memory.judged(company, chosen, result, settles=settles)
+        memory.judged(company, chosen, result, manner)
         self._told(company, result)
         return result
+
+    def _admitted(self, conn: Connection[Any], company: str, chosen: Mapping[UUID, bool], manner: Manner) -> PassResult:
+        match manner:
+            case Manner.JUDGED:
+                return self._admission.admit(conn, company, chosen)
+            case Manner.SETTLED:
+                return self._admission.settle(conn, company, chosen)
+        (wake,) = chosen
+        try:
+            return self._admission.judge_now(conn, company, wake)
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:
+            return self._admission.set_aside(conn, company, wake, error)
 
 
 def _concerns_all(conn: Connection[Any], error: Exception) -> bool:

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import Enum
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
+
+
+class Manner(Enum):
+    """How a receipt is looked at."""
+
+    JUDGED = "judged"  # an ordinary pass: due by its stored deadline, or behind a signalled gate
+    SETTLED = "settled"  # its chat action's outcome is read into it, and nothing else
+    RELEASED = "released"  # judged alone, whatever its deadline: another row names it
+
+
+class Look(NamedTuple):
+    """One receipt to be looked at."""
+
+    company: str
+    wake: UUID
+    manner: Manner = Manner.JUDGED
 
 
 class Line:

@@ -18,7 +18,8 @@ from wakeful.admission import PASS
 from wakeful.clock import DatabaseTime
 from wakeful.coalesce import Source
 from wakeful.errors import PluginError
-from wakeful.memory import SETTLEMENT, Memory
+from wakeful.line import Manner
+from wakeful.memory import Memory, manner_of
 from wakeful.owners import NamesReceipts
 from wakeful.window import Entry, Window
 
@@ -62,7 +63,7 @@ class Lookout:
         overdue = store.run(conn, "window.overdue", parameters).fetchall()
         for row in overdue:
             self._time.observe(row.now)
-            memory.is_due(row.company, row.id, window.owner == SETTLEMENT)
+            memory.is_due(row.company, row.id, manner_of(window))
         if len(overdue) >= self._size:
             window.stale = True
             return
@@ -105,7 +106,7 @@ class Lookout:
         after = memory.named_after[owner]
         page = _page(owner, self._namers[owner], conn, after)
         for company, wake, _ in page:
-            memory.is_due(company, wake, signalled=True)
+            memory.is_due(company, wake, Manner.RELEASED)
         if len(page) < PASS:
             del memory.named_after[owner]
         elif page[-1][2] == after:

@@ -10,14 +10,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from wakeful.admission import PASS, PassResult
 from wakeful.clock import Clock, DatabaseTime
 from wakeful.coalesce import WIDE, WINDOW, Coalescer, Source, Walk
 from wakeful.debts import Debts
-from wakeful.line import Line
+from wakeful.line import Line, Look, Manner
 from wakeful.outcomes import Admit, Moved, Park
 from wakeful.signals import Signal
 from wakeful.timers import BUSY, Timers
@@ -28,14 +28,6 @@ SETTLEMENT = "settlement"  # the owner whose receipts are only settled
 HELD = 1000  # rows of one company that somebody else holds; from there on none of it are read
 
 Job = tuple[str, ...]  # ("window", owner), ("gates",), ("named", owner), ("walk", company, gate, key)
-
-
-class Look(NamedTuple):
-    """One receipt to be looked at: in an ordinary pass, or only to be settled."""
-
-    company: str
-    wake: UUID
-    settles: bool = False
 
 
 class Memory:
@@ -69,7 +61,7 @@ class Memory:
         self._deadlines: Timers[Look] = Timers()  # as the rows say
         self._returning: Timers[Look] = Timers()  # rows that somebody held, and those of passes that failed
         self._signalled: set[Look] = set()  # of the returning: those whose gate was signalled
-        self._due = {False: Line(), True: Line()}  # by whether they are only settled
+        self._due = {manner: Line() for manner in Manner}
         self.walks = Coalescer(window)
         self._probes: dict[tuple[str, UUID], Source] = {}
         self._namers = tuple(namers)
@@ -158,28 +150,29 @@ class Memory:
             self._signalled.discard(look)
         self.walks.ripen(now)
 
-    def next_batch(self, *, settles: bool = False) -> tuple[str, dict[UUID, bool]] | None:
+    def next_batch(self, manner: Manner = Manner.JUDGED) -> tuple[str, dict[UUID, bool]] | None:
         """Take at most one pass of due receipts of the next company; companies take turns.
 
         A pass that failed is halved again and again, so that one bad receipt ends up alone.
         """
+        most = 1 if manner is Manner.RELEASED else PASS
 
         def together(company: str, wake: UUID) -> int:
-            return max(1, PASS >> self._owed.failures(Look(company, wake, settles)))
+            return max(1, most >> self._owed.failures(Look(company, wake, manner)))
 
-        batch = self._due[settles].take(together)
-        if batch is not None and not settles:
+        batch = self._due[manner].take(together)
+        if batch is not None and manner is Manner.JUDGED:
             self.last_company = batch[0]
         return batch
 
     # ── what is learned ─────────────────────────────────────────────────────────────────────────────────
 
-    def is_due(self, company: str, wake: UUID, settles: bool = False, *, signalled: bool = False) -> None:
+    def is_due(self, company: str, wake: UUID, manner: Manner = Manner.JUDGED, *, signalled: bool = False) -> None:
         """Remember that a receipt is to be looked at now, or when the rest after its failure is over."""
-        look = Look(company, wake, settles)
+        look = Look(company, wake, manner)
         rest = self._owed.rest(look, self._clock.monotonic())
         if rest is None:
-            self._due[settles].add(company, wake, signalled=signalled)
+            self._due[manner].add(company, wake, signalled=signalled)
         else:
             self._returns(look, rest, signalled=signalled)
 
@@ -190,7 +183,7 @@ class Memory:
                 continue
             if signal.wake is not None:
                 if signal.topic == SETTLEMENT:
-                    self.is_due(signal.company, signal.wake, settles=True, signalled=True)
+                    self.is_due(signal.company, signal.wake, Manner.SETTLED, signalled=True)
                 else:
                     self._told(signal.company, signal.wake, signal.due, signal.owner)
             elif signal.gate is not None and signal.key is not None:
@@ -204,9 +197,9 @@ class Memory:
         if window is None or due_at is None or window.stale:
             return
         if self._time.has_come(due_at):
-            self.is_due(company, wake, window.owner == SETTLEMENT)
+            self.is_due(company, wake, manner_of(window))
         elif window.knows(due_at):
-            self._deadline(Look(company, wake, window.owner == SETTLEMENT), due_at)
+            self._deadline(Look(company, wake, manner_of(window)), due_at)
 
     def opened(self, window: Window, entries: Sequence[Entry], size: int, *, complete: bool = True) -> None:
         """Take note of a window's nearest deadlines; where companies were left out, it is read again soon."""
@@ -215,7 +208,7 @@ class Memory:
         if not complete and now is not None:
             window.narrow(now + timedelta(seconds=BUSY))
         for entry in entries:
-            look = Look(entry.company, entry.id, window.owner == SETTLEMENT)
+            look = Look(entry.company, entry.id, manner_of(window))
             if self._time.has_come(entry.due_at):
                 self.is_due(*look)
             else:
@@ -226,23 +219,27 @@ class Memory:
         self.is_due(source[0], wake, signalled=True)
         self._probes[(source[0], wake)] = source
 
-    def judged(self, company: str, chosen: Mapping[UUID, bool], result: PassResult, *, settles: bool = False) -> None:
+    def judged(
+        self, company: str, chosen: Mapping[UUID, bool], result: PassResult, manner: Manner = Manner.JUDGED
+    ) -> None:
         """Take note of what a pass did."""
         now = self._clock.monotonic()
+        settled = manner is Manner.SETTLED
+        after = manner if settled else Manner.JUDGED  # how a stored deadline of these is looked at
         for wake in chosen:
-            self._owed.paid(Look(company, wake, settles))
+            self._owed.paid(Look(company, wake, manner))
         for wake in result.busy:
-            self._returns(Look(company, wake, settles), now + BUSY, signalled=bool(chosen.get(wake)))
+            self._returns(Look(company, wake, manner), now + BUSY, signalled=bool(chosen.get(wake)))
         for wake, due_at in result.set_aside.items():
-            self._deadline(Look(company, wake, settles), due_at)
+            self._deadline(Look(company, wake, after), due_at)
         waits = self.windows.get("execution_wait")
         for wake, outcome in result.outcomes.items():
             if isinstance(outcome, Moved) and outcome.due_at is not None:
-                # Due, and yet not settled: it is no settlement's any more, and judged as any other, in a second.
-                if settles and self._time.has_come(outcome.due_at):
+                if settled and self._time.has_come(outcome.due_at):
+                    # Due, and yet not settled: it is no settlement's any more, and judged as any other, in a second.
                     self._returns(Look(company, wake), now + BUSY, signalled=False)
                 else:
-                    self._deadline(Look(company, wake, settles), outcome.due_at)
+                    self._deadline(Look(company, wake, after), outcome.due_at)
             elif (
                 isinstance(outcome, Park) and outcome.due_at is not None and (not waits or waits.knows(outcome.due_at))
             ):
@@ -251,15 +248,15 @@ class Memory:
             self.is_due(company, wake, signalled=True)
         self.walks.stirred(company, {o.refusal.at for o in result.outcomes.values() if isinstance(o, Park)})
         for wake in chosen:
-            source = None if wake in result.busy or settles else self._probes.pop((company, wake), None)
+            source = None if wake in result.busy or settled else self._probes.pop((company, wake), None)
             if source is not None and not waits_behind(result.outcomes.get(wake), source):
                 self.walks.needed(source)
 
-    def failed(self, company: str, chosen: Mapping[UUID, bool], *, settles: bool = False) -> None:
+    def failed(self, company: str, chosen: Mapping[UUID, bool], manner: Manner = Manner.JUDGED) -> None:
         """Take note that a pass failed as a whole: its receipts come back, each after a pause of its own."""
         now = self._clock.monotonic()
         for wake, signalled in chosen.items():
-            look = Look(company, wake, settles)
+            look = Look(company, wake, manner)
             self._returns(look, self._owed.failed(look, now), signalled=signalled)
 
     def looked(self, walk: Walk, page: Sequence[UUID], result: PassResult) -> None:
@@ -289,6 +286,11 @@ class Memory:
             if last is not None:
                 for window in self.windows.values():
                     window.narrow(self._time.moment(last))
+
+
+def manner_of(window: Window) -> Manner:
+    """How receipts are looked at whose deadlines an owner's window tells of."""
+    return Manner.SETTLED if window.owner == SETTLEMENT else Manner.JUDGED
 
 
 def waits_behind(outcome: object, source: Source) -> bool:

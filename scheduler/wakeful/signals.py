@@ -37,12 +37,23 @@ def parse(payload: str) -> Signal | None:
     Anybody may NOTIFY the channel, so nothing in a payload is trusted beyond "look again": it names one identity,
     in words the database can hold. One that names none would ask for everything, which only a setting may.
     """
+    signal = _read(payload)
+    return signal if signal is not None and _names_something(signal) else None
+
+
+def asks_for_everything(payload: str) -> bool:
+    """Whether a notification is a signal of ours but for the identity: only an instance setting may do without."""
+    signal = _read(payload)
+    return signal is not None and not _names_something(signal)
+
+
+def _read(payload: str) -> Signal | None:
     try:
         raw = json.loads(payload)
         if raw["t"] not in TOPICS:
             return None
         wake, run, at = raw.get("w"), raw.get("r"), raw.get("at")
-        signal = Signal(
+        return Signal(
             topic=raw["t"],
             company=_text(raw.get("c")),
             wake=UUID(wake) if wake else None,
@@ -54,7 +65,6 @@ def parse(payload: str) -> Signal | None:
             due=datetime.fromtimestamp(at, UTC) if at is not None else None,
             setting=_text(raw.get("s")),
         )
-        return signal if _names_something(signal) else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError):
         return None
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from wakeful.admission import PASS, PassResult
 from wakeful.clock import DatabaseTime
 from wakeful.coalesce import FIRST_ID, WINDOW
+from wakeful.line import Manner
 from wakeful.memory import HELD, Memory
 from wakeful.outcomes import Admit, Moved, Park, Refusal
 from wakeful.signals import Signal
@@ -182,7 +183,7 @@ def test_a_settlement_reaches_the_settlement_pass_of_its_receipt_and_no_other() 
     one, wake, plain = Remembering().ready(), uuid4(), uuid4()
     one.memory.take([settlement(wake), settlement(wake), told(plain, NOW)])
     assert one.memory.next_batch() == ("acme", {plain: False})
-    assert one.memory.next_batch(settles=True) == ("acme", {wake: True})
+    assert one.memory.next_batch(Manner.SETTLED) == ("acme", {wake: True})
     assert not one.memory.has_work()
 
 
@@ -194,12 +195,12 @@ def test_deadlines_of_the_owner_settlement_are_only_settled_and_all_others_ordin
     memory.opened(memory.windows["execution_wait"], [], 100)
     memory.opened(memory.windows["settlement"], [Entry("acme", wakes[1], due), Entry("acme", wakes[2], NOW)], 100)
     assert memory.next_batch() is None
-    assert memory.next_batch(settles=True) == ("acme", {wakes[2]: False})
+    assert memory.next_batch(Manner.SETTLED) == ("acme", {wakes[2]: False})
     memory.take([told(wakes[3], due, "settlement"), told(wakes[4], due, "request")])
     one.clock.at += 10
     memory.ripen()
     assert memory.next_batch() == ("acme", {wakes[0]: False, wakes[4]: False})
-    assert memory.next_batch(settles=True) == ("acme", {wakes[1]: False, wakes[3]: False})
+    assert memory.next_batch(Manner.SETTLED) == ("acme", {wakes[1]: False, wakes[3]: False})
 
 
 def test_settlements_are_passes_of_at_most_100_and_companies_take_turns() -> None:
@@ -208,7 +209,7 @@ def test_settlements_are_passes_of_at_most_100_and_companies_take_turns() -> Non
         one.memory.take([settlement(UUID(int=n))])
     one.memory.take([Signal("settlement", "zeta", UUID(int=0))])
     turns = []
-    while (batch := one.memory.next_batch(settles=True)) is not None:
+    while (batch := one.memory.next_batch(Manner.SETTLED)) is not None:
         turns.append((batch[0], len(batch[1])))
     assert turns == [("acme", PASS), ("zeta", 1), ("acme", 50)]
 
@@ -221,20 +222,20 @@ def test_what_a_settlement_leaves_is_looked_at_as_it_says() -> None:
         reopened=frozenset({back}),
         set_aside={aside: in_(5)},
     )
-    one.memory.judged("acme", dict.fromkeys([busy, aside, back, later, late], True), result, settles=True)
+    one.memory.judged("acme", dict.fromkeys([busy, aside, back, later, late], True), result, Manner.SETTLED)
     seen = []
     for _ in range(25):
         one.memory.ripen()
-        for settles in (False, True):
-            while (batch := one.memory.next_batch(settles=settles)) is not None:
-                seen += [(one.clock.at - 1000, settles, wake) for wake in batch[1]]
+        for manner in Manner:
+            while (batch := one.memory.next_batch(manner)) is not None:
+                seen += [(one.clock.at - 1000, manner, wake) for wake in batch[1]]
         one.clock.at += 1
     assert seen == [
-        (0, False, back),
-        (1, False, late),  # due, and no settlement's any more
-        (1, True, busy),
-        (5, True, aside),
-        (20, True, later),
+        (0, Manner.JUDGED, back),
+        (1, Manner.JUDGED, late),  # due, and no settlement's any more
+        (1, Manner.SETTLED, busy),
+        (5, Manner.SETTLED, aside),
+        (20, Manner.SETTLED, later),
     ]
 
 
@@ -335,12 +336,32 @@ def test_forgetting_forgets_all_and_asks_for_all() -> None:
     one.memory.judged("acme", {}, PassResult(busy=frozenset({uuid4()})))
     one.memory.forget()
     assert one.memory.next_batch() is None
-    assert one.memory.next_batch(settles=True) is None
+    assert one.memory.next_batch(Manner.SETTLED) is None
     assert one.next_source() is None
     assert one.memory.next_moment() is None
     assert one.memory.gates_after == ("", "", "")
     assert one.memory.named_after == {"request": None}
     assert len(one.memory.passed_windows()) == 3
+
+
+def test_receipts_that_other_rows_name_are_released_one_by_one_and_judged_as_any_other_afterwards() -> None:
+    one, busy, aside, parked = Remembering().ready(), *(uuid4() for _ in range(3))
+    for wake in (busy, aside, parked):
+        one.memory.is_due("acme", wake, Manner.RELEASED)
+    assert [one.memory.next_batch(Manner.RELEASED) for _ in range(4)] == [
+        ("acme", {busy: False}),
+        ("acme", {aside: False}),
+        ("acme", {parked: False}),
+        None,
+    ]
+    result = PassResult(
+        {parked: Park(PAUSED, in_(30), changed=True)}, busy=frozenset({busy}), set_aside={aside: in_(5)}
+    )
+    one.memory.judged("acme", dict.fromkeys([busy, aside, parked], False), result, Manner.RELEASED)
+    one.clock.at += 30
+    one.memory.ripen()
+    assert one.memory.next_batch(Manner.RELEASED) == ("acme", {busy: False})
+    assert one.memory.next_batch() == ("acme", {aside: False, parked: False})
 
 
 # ── what others hold ────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.signals import Signal, parse
+from wakeful.signals import Signal, asks_for_everything, parse
 
 ID = "01970000-0000-7000-8000-000000000001"
 
@@ -67,6 +67,30 @@ def test_no_text_raises_and_every_signal_can_be_sent_back_to_the_database(payloa
 )
 def test_what_is_no_signal_is_dropped(payload: str) -> None:
     assert parse(payload) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "asks"),
+    [
+        ('{"t": "eligibility"}', True),
+        ('{"t": "dispatch"}', True),
+        ('{"t": "settlement"}', True),
+        ('{"t": "renewal"}', True),
+        ('{"t": "eligibility", "c": "acme"}', True),
+        ('{"t": "settlement", "c": "acme"}', True),
+        ('{"t": "settlement", "c": "acme", "g": "budget", "k": "company"}', True),
+        ('{"t": "eligibility", "c": null, "w": null}', True),
+        ('{"t": "settings"}', False),  # the one that may
+        ('{"t": "lunch"}', False),
+        ('{"t": "eligibility", "c": ""}', False),
+        ("hello", False),
+        (f'{{"t": "settlement", "c": "acme", "w": "{ID}"}}', False),
+        ('{"t": "dispatch", "c": "acme"}', False),
+    ],
+)
+def test_what_names_nothing_asks_for_everything_and_is_told_apart(payload: str, asks: bool) -> None:
+    assert asks_for_everything(payload) is asks
+    assert parse(payload) is None or not asks
 
 
 @pytest.mark.parametrize(
