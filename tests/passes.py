@@ -18,6 +18,7 @@ from wakeful.outcomes import Gate, Park
 from wakeful.owners import Owner
 from wakeful.results import Conclusion
 from wakeful_plugins.execution_wait import Waits
+from wakeful_plugins.interrupt import Interrupts
 from wakeful_plugins.request import Requests
 from wakeful_plugins.task_retry import Retries, Settlements
 from wakeful_plugins.saved_comments import SavedComments
@@ -29,7 +30,7 @@ WHO = Claimant("test-host", "test-data/test-scheduler", (), ("local",), 60.0)
 
 
 def owners() -> list[Owner]:
-    return [Requests(), Retries(), SavedComments(), Settlements(), Waits()]
+    return [Interrupts(), Requests(), Retries(), SavedComments(), Settlements(), Waits()]
 
 
 def admission(

@@ -12,7 +12,7 @@ from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
 from wakeful.testing.clock import WatchedClock as WatchedClock
 from wakeful.testing.instant import Executors, InstantExecutor
-from wakeful_plugins import execution_wait, native_status, request, saved_comments, task_retry
+from wakeful_plugins import execution_wait, interrupt, native_status, request, saved_comments, task_retry
 
 
 class Schedulers:
@@ -35,7 +35,7 @@ class Schedulers:
         place = self._directory / f"scheduler-{len(self._started)}"
         given = {"dsn": self._database.dsn, "data": str(place), "host": f"host-{len(self._started)}", **flags}
         settings = config.load(given, {}, self._directory)
-        owners = [request, task_retry, saved_comments, execution_wait, native_status]
+        owners = [interrupt, request, task_retry, saved_comments, execution_wait, native_status]
         hooks = plugins.load(
             settings, plugins=[*owners, Executors(executor or InstantExecutor()), *more], discover=False
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conftest import Listener
-from tests.passes import admission, admit, end, follow, parked, row, runs, start
+from tests.passes import admit, end, follow, parked, row, runs, start
 from tests.rows import audits, request, say, wake_of
 
 import wakeful
@@ -19,8 +19,6 @@ from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.results import Conclusion
 from wakeful.terminals import Ending, record
 from wakeful.testing import Database, expect_blocked
-from wakeful_plugins.interrupt import Interrupts
-from wakeful_plugins.saved_comments import SavedComments
 
 Conn = psycopg.Connection[Any]
 ACME, CODER, ANN = "acme", "coder", "user:ann"
@@ -35,11 +33,6 @@ def assigned(conn: Conn, web: None) -> None:
     conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
 
 
-def look(conn: Conn, *wakes: UUID, signalled: bool = False) -> Any:
-    by = admission(*(owner for owner in (SavedComments(), Interrupts())))
-    return admit(conn, *wakes, signalled=signalled, by=by)
-
-
 def save(conn: Conn, id: str = "c-1", author: str = ANN, **more: Any) -> UUID:
     made = wakeful.run(conn, wakeful.save_comment(ACME, "I-1", "words", author, id=id, **more)).wake
     assert made is not None
@@ -52,7 +45,7 @@ def interrupt(conn: Conn, *, actor: str | None = ANN, **more: Any) -> producers.
 
 def working(conn: Conn) -> RunKey:
     """A run that works on the issue."""
-    look(conn, request(conn, "I-1"))
+    admit(conn, request(conn, "I-1"))
     (key,) = start(conn)
     conn.execute("UPDATE wakeful.run SET state = 'running', started_at = wakeful.now() WHERE id = %s", (key.run,))
     return key
@@ -117,8 +110,8 @@ def test_no_look_and_no_signal_spends_an_attempt(conn: Conn, clock: Any, listene
     interrupt(conn)
     clock.advance(31)
     listener.heard()
-    assert parked(look(conn, wake), wake) == "execution.live_run"
-    assert parked(look(conn, wake, signalled=True), wake) == "execution.live_run"
+    assert parked(admit(conn, wake), wake) == "execution.live_run"
+    assert parked(admit(conn, wake, signalled=True), wake) == "execution.live_run"
     assert listener.heard() == []
     assert of_run(conn, key.run, "teardowns", "state") == (
         1,
@@ -170,7 +163,7 @@ def test_each_person_interrupts_for_their_own(conn: Conn, listener: Listener) ->
     stop(conn, key)
     released = {UUID(s["w"]) for s in listener.heard() if s.get("w")}
     assert released == {bobs}  # the first one is named; the gate tells of both
-    result = look(conn, anns, bobs, signalled=True)
+    result = admit(conn, anns, bobs, signalled=True)
     assert (list(result.runs), parked(result, anns)) == ([bobs], "execution.live_run")
 
 
@@ -197,14 +190,14 @@ def test_without_a_run_there_is_nothing_to_stop_and_it_is_due_now(conn: Conn, li
     assert [s["o"] for s in listener.heard()] == ["interrupt"]
     assert interrupt(conn).outcome == "existing"
     assert listener.heard() == []
-    assert look(conn, wake).runs[wake] == runs(conn)[0]
+    assert admit(conn, wake).runs[wake] == runs(conn)[0]
 
 
 def test_a_queued_run_ends_at_once_and_hands_its_messages_over(conn: Conn) -> None:
     first = save(conn)
     gone, kept = save(conn, "c-2"), save(conn, "c-3")
     assert gone == kept == first
-    queued = look(conn, first).runs[first]
+    queued = admit(conn, first).runs[first]
     wake = save(conn, "c-4")
     conn.execute("UPDATE wakeful.comment SET deleted_at = wakeful.now() WHERE id = 'c-2'")
     assert interrupt(conn) == producers.ProducerResult("merged", wake, "deferred", queued)
@@ -213,7 +206,7 @@ def test_a_queued_run_ends_at_once_and_hands_its_messages_over(conn: Conn) -> No
         1,
     )
     assert row(conn, wake, "comments", "due_at <= wakeful.now()") == (["c-1", "c-3", "c-4"], True)
-    run = look(conn, wake).runs[wake]
+    run = admit(conn, wake).runs[wake]
     assert of_run(conn, run, "comments", "authority") == (
         ["c-1", "c-3", "c-4"],
         ANN,
@@ -276,14 +269,14 @@ def test_it_waits_for_the_end_the_proof_and_the_cleanup_and_becomes_one_run(conn
     listener.heard()
     stop(conn, key, grade=None)
     assert row(conn, wake, "due_at <= wakeful.now()") == (True,)
-    assert parked(look(conn, wake), wake) == "execution.unproven"
+    assert parked(admit(conn, wake), wake) == "execution.unproven"
     conn.execute("UPDATE wakeful.issue SET execution_run = NULL, execution_locked_at = NULL")  # the proof
     say(conn, producers.signal_gate(ACME, "execution", "I-1"))
     assert follow(conn, listener.heard()) == [wake]
-    assert parked(look(conn, wake, signalled=True), wake) == "execution.environment"
+    assert parked(admit(conn, wake, signalled=True), wake) == "execution.environment"
     say(conn, producers.close_lease(ACME, "sandbox"))
     assert follow(conn, listener.heard()) == [wake]
-    run = look(conn, wake, signalled=True).runs[wake]
+    run = admit(conn, wake, signalled=True).runs[wake]
     assert runs(conn, "wake = %s", wake) == [run]
     ended = wake_of(conn, wake)
     assert (ended.interrupt_by, ended.interrupted_run, ended.state) == (ANN, key.run, "linked")
@@ -293,11 +286,11 @@ def test_after_its_grace_and_one_look_it_is_silent(conn: Conn, clock: Any) -> No
     _, wake = working(conn), save(conn)
     interrupt(conn)
     clock.advance(29)
-    look(conn, wake)
+    admit(conn, wake)
     assert row(conn, wake, "due_at > wakeful.now()") == (True,)
     clock.advance(2)
     before = wake_of(conn, wake)
-    assert parked(look(conn, wake), wake) == "execution.live_run"
+    assert parked(admit(conn, wake), wake) == "execution.live_run"
     after = wake_of(conn, wake)
     assert (after.due_at, after.grace_from, after.version) == (None, before.grace_from, before.version)
 
@@ -308,7 +301,7 @@ def test_messages_are_read_again_at_admission(conn: Conn) -> None:
     interrupt(conn)
     conn.execute("UPDATE wakeful.comment SET deleted_at = wakeful.now() WHERE id = 'c-1'")
     stop(conn, key)
-    run = look(conn, wake).runs[wake]
+    run = admit(conn, wake).runs[wake]
     assert of_run(conn, run, "comments", "authority") == (
         ["c-2"],
         ANN,
@@ -320,7 +313,7 @@ def test_an_emptied_queue_is_cancelled(conn: Conn) -> None:
     interrupt(conn)
     conn.execute("UPDATE wakeful.comment SET deleted_at = wakeful.now()")
     stop(conn, key)
-    look(conn, wake)
+    admit(conn, wake)
     assert row(conn, wake, "state", "interrupt_by") == ("cancelled", ANN)
 
 
@@ -331,7 +324,7 @@ def test_a_marker_of_somebody_who_is_no_longer_the_authority_gives_no_right(conn
     interrupt(conn)
     assert save(conn, "c-2", "user:bob", actor="system:bridge") == wake
     stop(conn, key)
-    run = look(conn, wake).runs[wake]
+    run = admit(conn, wake).runs[wake]
     assert of_run(conn, run, "comments", "authority") == (
         ["c-1", "c-2"],
         "user:bob",
@@ -368,7 +361,7 @@ def test_an_interrupt_and_the_runs_end_meet_in_both_orders(conn: Conn, database:
             blocked.result()
     assert of_run(conn, key.run, "state") == ("failed",)
     assert row(conn, wake, "interrupt_by", "interrupted_run IS NULL") == (ANN, first_is == "the end")
-    assert len(look(conn, wake, signalled=True).runs) == 1
+    assert len(admit(conn, wake, signalled=True).runs) == 1
 
 
 def test_a_run_that_is_admitted_while_the_issue_is_awaited_is_stopped_too(conn: Conn, database: Database) -> None:
