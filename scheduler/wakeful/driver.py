@@ -19,7 +19,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
-from wakeful import backoff
+from wakeful import backoff, release
 from wakeful.admission import Admission, PassResult
 from wakeful.clock import Clock, DatabaseTime, SystemClock
 from wakeful.coalesce import FIRST_ID, WINDOW, Walk
@@ -264,12 +264,7 @@ class Driver(threading.Thread):
             case Manner.SETTLED:
                 return self._admission.settle(conn, company, chosen)
         (wake,) = chosen
-        try:
-            return self._admission.judge_now(conn, company, wake)
-        except psycopg.OperationalError:
-            raise
-        except Exception as error:
-            return self._admission.set_aside(conn, company, wake, error)
+        return release.recover(self._admission, conn, company, wake)
 
 
 def _concerns_all(conn: Connection[Any], error: Exception) -> bool:
