@@ -19,9 +19,10 @@ from wakeful.owners import Owner
 from wakeful.results import Conclusion
 from wakeful_plugins.execution_wait import Waits
 from wakeful_plugins.interrupt import Interrupts
+from wakeful_plugins.native_status import StatusIntents
 from wakeful_plugins.request import Requests
-from wakeful_plugins.task_retry import Retries, Settlements
 from wakeful_plugins.saved_comments import SavedComments
+from wakeful_plugins.task_retry import Retries, Settlements
 
 Conn = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -30,7 +31,7 @@ WHO = Claimant("test-host", "test-data/test-scheduler", (), ("local",), 60.0)
 
 
 def owners() -> list[Owner]:
-    return [Interrupts(), Requests(), Retries(), SavedComments(), Settlements(), Waits()]
+    return [Interrupts(), Requests(), Retries(), SavedComments(), Settlements(), Waits(), StatusIntents()]
 
 
 def admission(
@@ -55,7 +56,8 @@ def follow(conn: Conn, signals: Iterable[Mapping[str, Any]]) -> list[UUID]:
     found = set()
     for signal in signals:
         if signal["t"] == "eligibility" and signal.get("g"):
-            block = "window.waiting_on_issue" if signal["g"] == "issue" else "window.parked"
+            wide = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
+            block = wide.get(signal["g"], "window.parked")
             parameters = {
                 "company": signal["c"],
                 "gate": signal["g"],
