@@ -17,13 +17,15 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
-from wakeful import backoff, reading, settlement, store, writes
+from wakeful import backoff, judgement, reading, settlement, store, writes
 from wakeful.crash_points import Crash, CrashPoint, no_crash
 from wakeful.decisions import decide
+from wakeful.intents import IntentDispatcher
 from wakeful.judges import Judges
 from wakeful.ledger import Ledger
-from wakeful.outcomes import Admit, Gone, Moved, Outcome, Park
+from wakeful.outcomes import Gone, Moved, Outcome, Park
 from wakeful.owners import GateCheck, Owner
+from wakeful.receipts import INTENT
 from wakeful.results import storable
 
 PASS = 100
@@ -39,6 +41,7 @@ class PassResult:
         busy: receipts whose rows somebody else held; they come back in a second.
         reopened: receipts whose gate opened between judgement and commit; they are due now.
         set_aside: receipts that could not be judged, with their next try.
+        intents: status intents among them, which their dispatcher has yet to claim.
         saved: receipts whose wait this pass's own update wrote into their rows, as a first or a changed one.
     """
 
@@ -47,6 +50,7 @@ class PassResult:
     busy: frozenset[UUID] = frozenset()
     reopened: frozenset[UUID] = frozenset()
     set_aside: Mapping[UUID, datetime] = field(default_factory=dict)
+    intents: frozenset[UUID] = frozenset()
     saved: frozenset[UUID] = frozenset()
 
     def __or__(self, other: PassResult) -> PassResult:
@@ -57,6 +61,7 @@ class PassResult:
             self.busy | other.busy,
             self.reopened | other.reopened,
             {**self.set_aside, **other.set_aside},
+            self.intents | other.intents,
             self.saved | other.saved,
         )
 
@@ -72,6 +77,7 @@ class Admission:
         gates: hosts' own gates.
         crash: called at each ``CrashPoint``.
         draw: randomness for backoff, a number in [0, 1).
+        name: who claims status intents, for people.
     """
 
     def __init__(
@@ -81,7 +87,9 @@ class Admission:
         *,
         crash: Crash = no_crash,
         draw: Callable[[], float] = random.random,
+        name: str = "a scheduler",
     ) -> None:
+        self._name = name
         self._judges = Judges(owners, gates)
         self._crash = crash
         self._draw = draw
@@ -97,7 +105,37 @@ class Admission:
         Raises:
             psycopg.OperationalError: connection lost, 40P01, 40001: the caller backs off; nothing was kept.
         """
-        return self._halving(conn, company, wanted, self._once)
+        result = self._halving(conn, company, wanted, self._once)
+        if not result.intents:
+            return result
+        # One dispatcher a pass: what it remembers of scopes is gone with it.
+        return result | self.dispatch(conn, company, result.intents, self.dispatcher())
+
+    def dispatcher(self, *, tell: bool = False) -> IntentDispatcher:
+        """Make the dispatcher of status intents for one pass.
+
+        Arguments:
+            tell: signal the deadlines that it stores: for a pass outside the scheduler that owns the receipts.
+        """
+        return IntentDispatcher(self._judges, self._crash, name=self._name, tell=tell)
+
+    def dispatch(
+        self, conn: Connection[Any], company: str, ids: Iterable[UUID], dispatcher: IntentDispatcher
+    ) -> PassResult:
+        """Dispatch status intents, and look again at the gates that hold back what they became.
+
+        Arguments:
+            conn: as for ``admit``.
+            ids: of one company; in one pass at most 100.
+            dispatcher: of this pass.
+
+        Raises:
+            psycopg.OperationalError: as ``admit``; claims that were made end by their stored deadline.
+        """
+        done = dispatcher.dispatch(conn, company, list(ids))
+        parked = {i: outcome for i, outcome in done.outcomes.items() if isinstance(outcome, Park)}
+        reopened = self._look_again(conn, company, parked)
+        return PassResult(done.outcomes, done.runs, done.busy, reopened, done.failed)
 
     def settle(self, conn: Connection[Any], company: str, ids: Iterable[UUID]) -> PassResult:
         """Fold the outcomes of chat actions into their receipts; judges no gate and admits nothing by that.
@@ -127,7 +165,10 @@ class Admission:
                 half = len(ids) // 2
                 first = self._halving(conn, company, {i: wanted[i] for i in ids[:half]}, once)
                 return first | self._halving(conn, company, {i: wanted[i] for i in ids[half:]}, once)
-            return self.set_aside(conn, company, next(iter(wanted)), error)
+            [alone] = wanted
+            result = self.set_aside(conn, company, alone, error)
+            # What is no deferred receipt may be an intent, whose dispatcher notes the error itself.
+            return result if result.set_aside else PassResult(intents=frozenset([alone]))
 
     def _settle_once(self, conn: Connection[Any], company: str, wanted: Mapping[UUID, bool]) -> PassResult:
         with conn.transaction():
@@ -176,22 +217,17 @@ class Admission:
                 facts, limits = asked()
             mine = [fact for fact in facts if fact.id in locked]
             verdicts = self._judges.verdicts(mine)
-            further = self._judges.refusals(conn, mine)
-            ledger = Ledger(limits)
-            outcomes = decide(mine, verdicts, ledger, further, signalled, released)
-            if any(isinstance(outcomes[fact.id], Admit) and ledger.limited(fact) for fact in mine):
-                with conn.pipeline():
-                    store.run(conn, "admission.lock_limits", key)
-                    limiting = reading.limits(conn, key)
-                    ledger = Ledger(limiting())
-                outcomes = decide(mine, verdicts, ledger, further, signalled, released)
+            outcomes, ledger = judgement.of(
+                conn, key, self._judges, mine, verdicts, limits, signalled=signalled, released=released
+            )
             written = writes.write(conn, company, mine, outcomes, ledger)
             self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
         self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
         busy = frozenset(fact.id for fact in facts if fact.state == "deferred" and fact.id not in locked)
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
         reopened = self._look_again(conn, company, parked)
-        return PassResult(outcomes, written.runs, busy, reopened, saved=written.saved)
+        intents = frozenset(fact.id for fact in facts if fact.state in INTENT)
+        return PassResult(outcomes, written.runs, busy, reopened, intents=intents, saved=written.saved)
 
     # ── afterwards ──────────────────────────────────────────────────────────────────────────────────────
 

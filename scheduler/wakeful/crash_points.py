@@ -14,6 +14,8 @@ class CrashPoint(StrEnum):
 
     ADMISSION_BEFORE_COMMIT = "admission_before_commit"  # the run is inserted, nothing committed
     ADMISSION_AFTER_COMMIT = "admission_after_commit"  # the run is queued, nobody in this process told
+    INTENT_BEFORE_COMMIT = "intent_before_commit"  # the claim of intents is written, nothing committed
+    INTENT_AFTER_COMMIT = "intent_after_commit"  # the intents are this pass's for 60 s, none dispatched
     CLAIM_BEFORE_COMMIT = "claim_before_commit"  # the claim is written, nothing committed
     CLAIM_AFTER_COMMIT = "claim_after_commit"  # the run is this scheduler's, with no file of it on disk
     RUN_DIRECTORY = "run_directory"  # the run's directory, empty

@@ -8,7 +8,7 @@ from uuid import UUID
 from wakeful.gates import LATE_ORDER, judge
 from wakeful.ledger import Ledger
 from wakeful.outcomes import Admit, End, Gone, Moved, Outcome, Refusal, Verdict, Wait, park
-from wakeful.receipts import Fact
+from wakeful.receipts import ADMISSIBLE, Fact
 
 
 def is_due(fact: Fact, signalled: bool) -> bool:
@@ -50,7 +50,7 @@ def decide(
 
 
 def _decide_one(fact: Fact, verdict: Verdict | None, ledger: Ledger, further: Refusal | None, *, due: bool) -> Outcome:
-    if fact.state != "deferred":
+    if fact.state not in ADMISSIBLE:
         return Gone()
     if not due:
         return Moved(fact.due_at)

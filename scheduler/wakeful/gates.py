@@ -157,13 +157,16 @@ def provider_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
 
 
 def issue_gate(fact: Fact, ledger: Ledger) -> Refusal | None:
-    """(issue, id): not terminal, and assigned to this agent or to nobody."""
+    """(issue, id): not terminal, and assigned to this agent or to nobody; for a review, reviewed by this agent."""
     if fact.issue is None:
         return None
     if fact.issue_is_terminal:
         message = f"issue {fact.issue} is {fact.issue_status}"
         return Refusal("issue", fact.issue, "issue.terminal", message, "nothing", final=True)
-    if fact.assignee is not None and (fact.assignee_kind, fact.assignee) != ("agent", fact.agent):
+    if fact.belongs_to_another and fact.review is not None:
+        message = f"the review of issue {fact.issue} is {fact.reviewer or 'nobody'}'s"
+        return Refusal("issue", fact.issue, "issue.reviewer", message, "nothing", final=True)
+    if fact.belongs_to_another:
         message = f"issue {fact.issue} is assigned to {fact.assignee_kind} {fact.assignee}"
         opens = f"wakeful issue assign {fact.issue} agent:{fact.agent}"
         return Refusal("issue", fact.issue, "issue.assignee", message, opens)

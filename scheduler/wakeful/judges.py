@@ -16,12 +16,14 @@ from psycopg import Connection
 from wakeful.errors import PluginError
 from wakeful.outcomes import End, Proceed, Refusal, Verdict, Wait
 from wakeful.owners import GateCheck, Owner
-from wakeful.receipts import Fact
+from wakeful.receipts import INTENT, Fact
 
 A = TypeVar("A")
 
 # How a deferred receipt may end without a run; linking is the admission's alone.
 ENDS = frozenset({"coalesced", "retired", "settled", "cancelled", "failed"})
+# How an intent may end without one.
+INTENT_ENDS = frozenset({"coalesced", "skipped", "retired", "failed"})
 # Seconds that one answer may take. The pass holds locks meanwhile, and the server ends what idles in a transaction.
 PATIENCE = 5.0
 # Seconds for which a plugin that took longer is not asked: else it alone would fill the owners' time.
@@ -83,7 +85,7 @@ class Judges:
     def _asked_of(self, owner: Owner, batch: Sequence[Fact]) -> list[tuple[Fact, Verdict]]:
         name = f"owner {owner.name}"
         answers = self._asked(name, batch, lambda: owner.judge(batch))
-        return [(fact, _verdict(name, answer)) for fact, answer in zip(batch, answers, strict=True)]
+        return [(fact, _verdict(name, fact, answer)) for fact, answer in zip(batch, answers, strict=True)]
 
     def refusals(self, conn: Connection[Any], facts: Sequence[Fact]) -> dict[UUID, Refusal]:
         """Return the first refusal of a host's own gate for each receipt that one refuses.
@@ -132,9 +134,10 @@ def _asked(name: str, facts: Sequence[Fact], ask: Callable[[], Sequence[A]]) -> 
     return answers
 
 
-def _verdict(name: str, answer: object) -> Verdict:
-    if isinstance(answer, End) and answer.state not in ENDS:
-        raise PluginError(f"{name} ends a receipt as {answer.state!r:.100}", hint=f"one of {', '.join(sorted(ENDS))}")
+def _verdict(name: str, fact: Fact, answer: object) -> Verdict:
+    ends = INTENT_ENDS if fact.state in INTENT else ENDS
+    if isinstance(answer, End) and answer.state not in ends:
+        raise PluginError(f"{name} ends a receipt as {answer.state!r:.100}", hint=f"one of {', '.join(sorted(ends))}")
     if not isinstance(answer, (Proceed, Wait, End)):
         raise PluginError(f"{name} answered {answer!r:.100}, which is no verdict")
     return answer

@@ -9,6 +9,8 @@ from decimal import Decimal
 from uuid import UUID
 
 PENDING = ("deferred", "queued", "claimed", "error")
+ADMISSIBLE = ("deferred", "claimed")  # a claimed intent is its dispatcher's to admit
+INTENT = ("queued", "claimed", "error")
 FINAL = ("linked", "coalesced", "skipped", "retired", "settled", "cancelled", "failed")
 LIVE_RUN = ("queued", "starting", "running", "suspended", "stopping")
 ENDED_RUN = ("succeeded", "failed", "cancelled", "lost")
@@ -120,12 +122,21 @@ class Fact:
     owner: str
     payload: str | None
     saved: Saved | None
+    review: str | None
+    reviewer: str | None
     now: datetime
 
     @property
     def issue_is_terminal(self) -> bool:
         """Whether the issue is done or cancelled; one cancelled only by a cancel hold is held, not terminal."""
         return self.issue_status in TERMINAL_ISSUE and not self.only_held
+
+    @property
+    def belongs_to_another(self) -> bool:
+        """Whether the issue is somebody else's now; of a review: whether somebody else reviews it."""
+        if self.review is not None:
+            return self.reviewer != f"agent:{self.agent}"
+        return self.assignee is not None and (self.assignee_kind, self.assignee) != ("agent", self.agent)
 
 
 @dataclass(frozen=True, slots=True)

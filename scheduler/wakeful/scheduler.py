@@ -107,7 +107,7 @@ class Scheduler:
         self._executors = executors
         attendants = self._hooks.attendants(config)
         owners = self._hooks.owners()
-        admission = Admission(owners, self._hooks.gates(), crash=tuning.crash)
+        admission = Admission(owners, self._hooks.gates(), crash=tuning.crash, name=self.identity.host)
         self.driver = Driver(
             Session(config.dsn, purpose="driver", watchdog=self._watchdog),
             admission,

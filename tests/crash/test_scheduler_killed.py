@@ -28,7 +28,11 @@ CONTINUES = {
 }
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point is not CrashPoint.STOP_REQUEST])
+# Places that the work of these tests never passes; each has a test of its own.
+ELSEWHERE = {CrashPoint.STOP_REQUEST, CrashPoint.INTENT_BEFORE_COMMIT, CrashPoint.INTENT_AFTER_COMMIT}
+
+
+@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
 def test_killed_at_a_crash_point(site: Site, point: CrashPoint) -> None:
     site.writer("echo said")
     first = site.scheduler(crash=point)

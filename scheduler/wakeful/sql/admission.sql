@@ -3,10 +3,11 @@
 
 -- name: lock_issues
 -- Locks the issues of the candidates, ascending. A statement of its own: a judgement in the same one would
--- see the snapshot from before the wait.
+-- see the snapshot from before the wait. Intents among them have a claim of their own first.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT w.issue FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+  AND i.id IN (SELECT w.issue FROM wakeful.wake w
+               WHERE w.company = %(company)s AND w.id = ANY (%(ids)s) AND w.state = 'deferred')
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: lock_wakes
@@ -45,7 +46,7 @@ SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue
        w.owner, CASE WHEN w.kind = ANY (%(payload_kinds)s) THEN w.payload::text END,
        CASE WHEN w.comments <> '{}' OR w.card IS NOT NULL OR w.interrupt_at IS NOT NULL OR w.chat_action IS NOT NULL
                  OR w.kind IN ('saved_comments', 'card') THEN wakeful.saved_input(w.company, w.id) END,
-       wakeful.wall()
+       w.review, i.reviewer, wakeful.wall()
 FROM wakeful.wake w
 CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = w.company LIMIT 1) AS c
 CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = w.company AND x.id = w.agent LIMIT 1) AS a

@@ -104,7 +104,7 @@ SELECT r.company, r.id, r.kind, r.state, r.generation, r.priority, r.agent, r.is
        k.signature,
        CASE WHEN a.provider IS NOT NULL THEN a.provider || '/' || coalesce(a.account, 'default') END,
        'dispatcher', NULL::text, NULL::jsonb,
-       wakeful.wall()
+       (SELECT w.review FROM wakeful.wake w WHERE w.company = r.company AND w.id = r.wake), i.reviewer, wakeful.wall()
 FROM wakeful.run r
 CROSS JOIN LATERAL (SELECT * FROM wakeful.company x WHERE x.company = r.company LIMIT 1) AS c
 CROSS JOIN LATERAL (SELECT * FROM wakeful.agent x WHERE x.company = r.company AND x.id = r.agent LIMIT 1) AS a
