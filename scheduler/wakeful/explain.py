@@ -33,6 +33,9 @@ class Explanation:
         run: for a wake, the run that carries it; ``run_state`` is that run's state.
         into: the wake or run that carries a merged wake.
         successor: the wake it was re-armed as, or the run or wake that retries it.
+        interrupt_by, interrupt_at: of an interrupted wake, who asked and when.
+        interrupted_run, interrupted_state, interrupted_evidence: the run that was to stop, its state, and what proves
+            that its processes are gone; None: nothing does yet.
         ended_at, end, exit_code, exit_signal, evidence: how it ended.
         notes: what else keeps it from moving.
     """
@@ -58,6 +61,11 @@ class Explanation:
     run_state: str | None = None
     into: UUID | None = None
     successor: UUID | None = None
+    interrupt_by: str | None = None
+    interrupt_at: datetime | None = None
+    interrupted_run: UUID | None = None
+    interrupted_state: str | None = None
+    interrupted_evidence: str | None = None
     wake: UUID | None = None
     retry_of: UUID | None = None
     host: str | None = None
@@ -177,12 +185,17 @@ def of_wake(row: Any, brakes: tuple[str, ...] = ()) -> Explanation:
         run_state=row.run_state,
         into=row.coalesced_into,
         successor=row.rearmed_by,
+        interrupt_by=row.interrupt_by,
+        interrupt_at=row.interrupt_at,
+        interrupted_run=row.interrupted_run,
+        interrupted_state=row.interrupted_state,
+        interrupted_evidence=row.interrupted_evidence,
         host=row.run_host,
         started_at=row.run_started_at,
         ended_at=row.ended_at,
         end=row.run_end_class,
         error=row.error,
-        notes=(*standings.trouble(row), *(brakes if row.state in PENDING else ())),
+        notes=(*standings.interrupt(row), *standings.trouble(row), *(brakes if row.state in PENDING else ())),
     )
 
 

@@ -21,6 +21,10 @@ BRAKES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# How often interrupts may ask one run to stop (also in interrupt_issue).
+TEARDOWNS = 3
+PROOF = ("contained", "waited", "attested")
+
 
 class Standing(StrEnum):
     """What a person needs to know first. The last three are the ends people see."""
@@ -73,6 +77,29 @@ def trouble(row: Any) -> tuple[str, ...]:
     if row.state in PENDING and row.failures:
         return (f"looking at it failed {row.failures} times, last: {row.error}",)
     return ()
+
+
+def interrupt(row: Any) -> tuple[str, ...]:
+    """Return the notes on an interrupted wake: how far its stop is, and whether its person may still speak for it."""
+    if row.interrupt_at is None:
+        return ()
+    notes = [f"{row.interrupt_by} interrupts for it, {_stop_of(row)}"]
+    if row.queue_authority not in (None, row.interrupt_by):
+        notes.append(f"it goes in the name of {row.queue_authority} by now, so that interrupt gives no right any more")
+    return tuple(notes)
+
+
+def _stop_of(row: Any) -> str:
+    run, state = f"run {row.interrupted_run}", row.interrupted_state
+    if row.interrupted_run is None:
+        return "where nothing was running"
+    if state is None:
+        return f"stopping {run}, whose record is past its retention"
+    if row.interrupted_ended_at is None:
+        return f"stopping {run}, which was asked {row.teardowns} of {TEARDOWNS} times and is {state}"
+    if row.interrupted_evidence not in PROOF:
+        return f"stopping {run}, which {_ended_as(state)}; nobody has proven that its processes are gone"
+    return f"stopping {run}, which {_ended_as(state)}; its processes are gone ({row.interrupted_evidence})"
 
 
 def of_run(row: Any) -> tuple[Standing, str, datetime]:

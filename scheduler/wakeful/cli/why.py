@@ -71,4 +71,6 @@ def facts(told: Explanation) -> list[tuple[str, object]]:
         ("how", told.end),
         ("evidence", told.evidence),
         ("goes on as", told.successor),
+        ("interrupted by", told.interrupt_by),
+        ("stopped run", told.interrupted_run),
     ]

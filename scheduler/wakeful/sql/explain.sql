@@ -26,17 +26,22 @@ ORDER BY m.kind DESC, m.id
 LIMIT %(limit)s
 
 -- name: wake
--- One wake, the run that carries it, and the wake it was re-armed as.
+-- One wake, the run that carries it, the wake it was re-armed as; of an interrupted one, the run that was to stop.
 SELECT w.company, w.id, w.kind, w.state, w.agent, w.issue, coalesce(i.project, w.project) AS project,
        w.created_at, w.due_at, w.ended_at, w.claimed_at, w.claimed_by,
        w.wait_gate, w.wait_key, w.wait_reason, w.wait_message, w.wait_since, w.opens_on, w.reopens_at,
        w.reason, w.error, w.error_at, w.failures, w.coalesced_into, w.rearm_of, w.run, r.state AS run_state,
        r.host AS run_host, r.started_at AS run_started_at, r.ended_at AS run_ended_at, r.end_class AS run_end_class,
        (SELECT n.id FROM wakeful.wake n WHERE n.company = w.company AND n.rearm_of = w.id) AS rearmed_by,
+       w.interrupt_by, w.interrupt_at, w.interrupted_run, x.state AS interrupted_state, x.ended_at AS interrupted_ended_at,
+       x.evidence AS interrupted_evidence, x.teardowns,
+       CASE WHEN w.interrupt_at IS NOT NULL AND w.ended_at IS NULL
+            THEN wakeful.queue_authority(w.company, w.id) END AS queue_authority,
        wakeful.now() AS now
 FROM wakeful.wake w
 LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
 LEFT JOIN wakeful.run r ON r.company = w.company AND r.id = w.run
+LEFT JOIN wakeful.run x ON x.company = w.company AND x.id = w.interrupted_run
 WHERE w.company = %(company)s AND w.id = %(id)s
 
 -- name: run

@@ -127,6 +127,7 @@ SELECT w.company, w.id, w.kind, w.state, w.owner, w.priority, w.agent, w.issue, 
        w.actor_kind || ':' || w.actor AS actor, w.key, w.created_at, w.due_at, w.ended_at,
        w.wait_gate, w.wait_key, w.wait_reason, w.wait_message, w.wait_since, w.opens_on, w.reopens_at,
        w.reason, w.error, w.error_at, w.failures, w.run, w.coalesced_into, w.rearm_of, w.certified_run AS retry_of,
+       w.interrupt_by, w.interrupt_at, w.interrupted_run, x.state AS interrupted_state, x.evidence AS interrupted_evidence,
        r.state AS run_state
 FROM ((SELECT x.id FROM wakeful.wake x
        WHERE x.company = %(company)s AND (NOT %(by_end)s OR x.ended_at IS NULL)
@@ -150,6 +151,7 @@ FROM ((SELECT x.id FROM wakeful.wake x
        ORDER BY x.ended_at DESC, x.id DESC LIMIT %(limit)s)) AS picked
 JOIN wakeful.wake w ON w.company = %(company)s AND w.id = picked.id
 LEFT JOIN wakeful.run r ON r.company = w.company AND r.id = w.run
+LEFT JOIN wakeful.run x ON x.company = w.company AND x.id = w.interrupted_run
 ORDER BY CASE WHEN %(by_end)s THEN w.ended_at END DESC NULLS FIRST, w.id DESC LIMIT %(limit)s
 
 -- name: runs

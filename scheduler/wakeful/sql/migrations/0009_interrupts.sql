@@ -209,3 +209,4 @@ END $$;
 SELECT wakeful.close_functions();
 SELECT wakeful.open_producers();
 GRANT EXECUTE ON FUNCTION wakeful.release_named_wakes(text, uuid[]) TO wakeful_scheduler;
+GRANT EXECUTE ON FUNCTION wakeful.queue_authority(text, uuid) TO wakeful_scheduler, wakeful_viewer;
