@@ -17,7 +17,7 @@ from wakeful_coordination.event import new_event
 from wakeful_coordination.filesystem import Filesystem
 from wakeful_coordination.generation import Generation, Generations
 from wakeful_coordination.held_cache import HeldCaches
-from wakeful_coordination.leases import Custody, Leases
+from wakeful_coordination.leases import Held, Leases
 from wakeful_coordination.machine import Machine
 from wakeful_coordination.outbox import Outbox, Prepared
 from wakeful_coordination.quarantine import Quarantine
@@ -43,6 +43,7 @@ class Coordination:
         self._numbering = threading.Lock()
         self._last = 0
         self.leases = Leases(root, lambda one: self.authority.resolve(one), keep=keep, exit_grace=exit_grace)
+        self._open_leases = self.leases.open
         self.generations = Generations(root, self.leases)
         self.outbox = Outbox(root, self.leases)
         self.quarantine = Quarantine(root, self.leases, self.outbox)
@@ -116,8 +117,11 @@ class Coordination:
     ) -> None:
         self.close()
 
-    def lease(self, *instances: str, timeout: float | None = None) -> Custody:
+    def lease(self, *instances: str, timeout: float | None = None) -> Held:
         """Return brief custody of instances, to be entered with ``with``; see :meth:`Leases.hold`."""
+        if timeout is None and len(instances) == 1:
+            # The hot path: an open lease is its own context.
+            return self._open_leases.get(instances[0]) or self.leases.opening(instances[0])
         return self.leases.hold(*instances, timeout=timeout)
 
     def new_txid(self) -> str:

@@ -28,10 +28,12 @@ class Status(NamedTuple):
 class Filesystem(Protocol):
     """The operations this package needs of a POSIX filesystem."""
 
-    #: Lock without waiting; says whether it was granted. An attribute, because it is the hot path.
+    #: Lock without waiting; says whether it was granted. Attributes, because these are the hot path.
     try_lock: Callable[[int], bool]
     #: Give a lock back; the descriptor stays open.
     unlock: Callable[[int], None]
+    #: ``lseek(fd, 0, SEEK_END)`` returns the length in bytes: the cheapest call that tells it.
+    seek: Callable[[int, int, int], int]
 
     def open_directory(self, path: str, at: int | None = None) -> int:
         """Open a directory; ``at=None`` opens a root by its absolute path."""
@@ -53,9 +55,6 @@ class Filesystem(Protocol):
 
     def truncate(self, fd: int) -> None:
         """Empty the file."""
-
-    def size(self, fd: int) -> int:
-        """Return the length in bytes."""
 
     def status(self, fd: int) -> Status:
         """Describe an open file."""

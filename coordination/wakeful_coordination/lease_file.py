@@ -5,49 +5,33 @@ Each has two names. A lease that was deleted or replaced shows by its count of n
 
 from __future__ import annotations
 
-import threading
-
 from wakeful_coordination import layout
 from wakeful_coordination.errors import CoordinationError, InDoubt, NotFound, UnsafePath, explain
+from wakeful_coordination.lease import Lease, Ledger
 from wakeful_coordination.root import Root
 
 _STOPPED = "stop this instance's processes, then `wakeful coord recover --instance`"
 
 
-class Lease:
-    """One instance's open lease file; ``owner`` is the thread that holds it, ``mutex`` keeps threads apart.
-
-    The kernel's lock belongs to the open file, which this process's threads share.
-    """
-
-    __slots__ = ("depth", "fd", "inode", "instance", "mutex", "owner")
-
-    def __init__(self, instance: str, fd: int, inode: int) -> None:
-        self.instance = instance
-        self.fd = fd
-        self.inode = inode
-        self.mutex = threading.Lock()
-        self.owner = 0
-        self.depth = 0
-
-
 class LeaseFiles:
     """The open lease files of a root, at most ``keep`` besides those in use."""
 
-    def __init__(self, root: Root, keep: int) -> None:
+    def __init__(self, root: Root, ledger: Ledger, keep: int) -> None:
         self._root = root
+        self._ledger = ledger
         self._keep = keep
-        self._changing = threading.Lock()
-        #: By instance; read without the lock on the hot path.
+        #: By instance; read without the guard on the hot path.
         self.open: dict[str, Lease] = {}
 
     def get(self, instance: str) -> Lease:
         """Return the open lease file of an instance, opening it if need be."""
-        with self._changing:
+        root = self._root
+        root.usable()
+        with root.guard:
             known = self.open.get(instance)
             if known is not None:
                 return known
-            lease = self.fresh(instance)
+            lease = self._opened(instance)
             if len(self.open) >= self._keep:
                 self._make_room()
             self.open[instance] = lease
@@ -55,17 +39,24 @@ class LeaseFiles:
 
     def fresh(self, instance: str) -> Lease:
         """Open an instance's lease file anew; raises NotFound, UnsafePath, InDoubt."""
+        with self._root.guard:
+            return self._opened(instance)
+
+    def _opened(self, instance: str) -> Lease:
         root = self._root
-        path = f"{layout.instance_path(layout.instance_id(instance))}/lease"
+        place = layout.instance_path(layout.instance_id(instance))
+        path = f"{place}/lease"
         try:
-            fd = root.open_lock(path, root.fd)
+            # Under the guard from its first instant: a forked child must know it.
+            fd = root.files.open_file(path, root.fd, write=True)
+            root.locking.add(fd)
         except FileNotFoundError:
             raise self._missing(instance) from None
         except OSError as error:
             raise explain(error, f"{root.path}/{path}") from error
         found = root.files.status(fd)
         if found.kind == "file" and found.uid == root.uid and found.links > 1:
-            return Lease(instance, fd, found.inode)
+            return Lease(instance, place, fd, found.inode, self._ledger)
         root.close_lock(fd)
         if found.kind != "file" or found.uid != root.uid:
             raise UnsafePath(f"{root.path}/{path} is a {found.kind} of user {found.uid}", hint="move it away")
@@ -83,9 +74,13 @@ class LeaseFiles:
     def _make_room(self) -> None:
         # The oldest opened goes first; one in use stays, however many there are.
         for instance, lease in self.open.items():
-            if lease.mutex.acquire(False):
-                self._root.close_lock(lease.fd)
-                lease.fd = -1
+            mutex = lease.mutex
+            if mutex.acquire(False):
+                fd, lease.fd = lease.fd, -1
                 del self.open[instance]
-                lease.mutex.release()
+                mutex.release()
+                root = self._root
+                if fd in root.locking:
+                    root.locking.discard(fd)
+                    root.files.close(fd)
                 return

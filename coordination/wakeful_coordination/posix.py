@@ -17,6 +17,9 @@ _NOREPLACE = 1
 #: Read at first: more than any record but a long one holds.
 _CHUNK = 1 << 16
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_READ = os.O_RDONLY | _OPEN
+_WRITE = os.O_RDWR | _OPEN
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | _OPEN
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo"}
 #: The kernel, or a sandbox around it, does not offer the call: fall back to the portable one.
 _ABSENT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
@@ -41,31 +44,33 @@ class PosixFilesystem:
         self._renameat2 = getattr(libc, "renameat2", None)
         self._openat2 = True
         #: How to open, by flags: made once, only ever read by the kernel.
-        self._hows: dict[int, object] = {}
+        self._hows = {
+            flags: ctypes.byref(_OpenHow(flags, 0, _NO_SYMLINKS_BENEATH)) for flags in (_READ, _WRITE, _DIRECTORY)
+        }
         self.unlock: Callable[[int], None] = unlock_descriptor
 
         def try_lock(fd: int) -> bool:
             return lock_descriptor(fd, blocking=False)
 
         self.try_lock: Callable[[int], bool] = try_lock
+        self.seek: Callable[[int, int, int], int] = os.lseek
 
     def open_directory(self, path: str, at: int | None = None) -> int:
         """Open a directory without following a link."""
-        flags = os.O_RDONLY | os.O_DIRECTORY | _OPEN
         if at is None:
-            return os.open(path, flags)
-        return self._open(path, flags, at)
+            return os.open(path, _DIRECTORY)
+        return self._open(path, _DIRECTORY, at)
 
     def open_file(self, path: str, at: int, *, write: bool = False) -> int:
         """Open an existing file without following a link or waiting for a FIFO's other end."""
-        return self._open(path, (os.O_RDWR if write else os.O_RDONLY) | _OPEN, at)
+        return self._open(path, _WRITE if write else _READ, at)
 
     def _open(self, path: str, flags: int, at: int) -> int:
         if "/" not in path:
             return os.open(path, flags, dir_fd=at)
         if self._openat2:
-            how = self._hows.get(flags) or self._how(flags)
-            fd: int = self._syscall(_OPENAT2, at, path.encode(), how, _HOW_SIZE)
+            syscall = self._syscall
+            fd: int = syscall(_OPENAT2, at, path.encode(), self._hows[flags], _HOW_SIZE)
             if fd >= 0:
                 return fd
             number = ctypes.get_errno()
@@ -74,16 +79,12 @@ class PosixFilesystem:
             self._openat2 = False
         return self._walk(path, flags, at)
 
-    def _how(self, flags: int) -> object:
-        how = self._hows[flags] = ctypes.byref(_OpenHow(flags, 0, _NO_SYMLINKS_BENEATH))
-        return how
-
     def _walk(self, path: str, flags: int, at: int) -> int:
         parents, _, name = path.rpartition("/")
         here = at
         try:
             for part in parents.split("/"):
-                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _OPEN, dir_fd=here)
+                below = os.open(part, _DIRECTORY, dir_fd=here)
                 if here != at:
                     os.close(here)
                 here = below
@@ -125,10 +126,6 @@ class PosixFilesystem:
     def truncate(self, fd: int) -> None:
         """Empty the file."""
         os.ftruncate(fd, 0)
-
-    def size(self, fd: int) -> int:
-        """Return the length; a seek is the cheapest call that tells it."""
-        return os.lseek(fd, 0, os.SEEK_END)
 
     def status(self, fd: int) -> Status:
         """Describe an open file."""
@@ -202,6 +199,5 @@ class PosixFilesystem:
 
 
 def _described(found: os.stat_result) -> Status:
-    mode = found.st_mode
-    kind = _KINDS.get(mode & 0o170000, "other")
-    return Status(kind, found.st_uid, mode & 0o7777, found.st_nlink, found.st_ino, found.st_dev)
+    mode, inode, device, links, uid = found[:5]
+    return Status(_KINDS.get(mode & 0o170000, "other"), uid, mode & 0o7777, links, inode, device)

@@ -54,8 +54,9 @@ class Root:
         #: Why nothing works any more, if so.
         self.refusal: Callable[[], CoordinationError] | None = None
         #: Descriptors that bear locks: a forked child closes them before it runs.
-        self._locking: set[int] = set()
-        self._guard = threading.RLock()
+        self.locking: set[int] = set()
+        #: Held while they change.
+        self.guard = threading.RLock()
         _guard_forks(self)
 
     def usable(self) -> None:
@@ -112,23 +113,23 @@ class Root:
 
     def open_lock(self, path: str, at: int, *, create: bool = False) -> int:
         """Open a file that will bear a lock, known to the fork hook from its first instant."""
-        with self._guard:
+        with self.guard:
             fd = self.files.create(path, at) if create else self.files.open_file(path, at, write=True)
-            self._locking.add(fd)
+            self.locking.add(fd)
             return fd
 
     def close_lock(self, fd: int) -> None:
         """Close such a file, which frees its lock."""
-        with self._guard:
-            if fd in self._locking:
-                self._locking.discard(fd)
+        with self.guard:
+            if fd in self.locking:
+                self.locking.discard(fd)
                 self.files.close(fd)
 
     def close(self) -> None:
         """Close every descriptor; the root refuses from now on."""
-        with self._guard:
+        with self.guard:
             self.refusal = lambda: LeaseMisused("the coordination root is closed", hint="open it again")
-            for fd in list(self._locking):
+            for fd in list(self.locking):
                 self.close_lock(fd)
             if self.fd >= 0:
                 self.files.close(self.fd)
@@ -136,15 +137,15 @@ class Root:
 
     def before_fork(self) -> None:
         """Hold the set of lock descriptors still while the process is copied."""
-        self._guard.acquire()
+        self.guard.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Let the parent go on; its leases stand."""
-        self._guard.release()
+        self.guard.release()
 
     def after_fork_in_child(self) -> None:
         """Close, never unlock: an unlock in the child would free the parent's lease."""
-        self._guard = threading.RLock()
+        self.guard = threading.RLock()
         self.close()
         self.refusal = lambda: LeaseMisused(
             "this process was forked from the one that opened the root: it holds nothing",

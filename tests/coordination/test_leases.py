@@ -341,8 +341,9 @@ class Recording(PosixFilesystem):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.locked: list[int] = []
         grant = self.try_lock
-        self.try_lock = lambda fd: self._noted("try_lock", grant(fd))
+        self.try_lock = lambda fd: self._noted("try_lock", self.locked.append(fd) or grant(fd))
         give_back = self.unlock
         self.unlock = lambda fd: self._noted("unlock", give_back(fd))
 
@@ -351,20 +352,14 @@ class Recording(PosixFilesystem):
         return answer
 
 
-def test_invariant_04_leases_are_taken_in_ascending_order(path: str) -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["open", "to be opened"])
+def test_invariant_04_leases_are_taken_in_ascending_order(path: str, known: bool) -> None:
     files = Recording()
-    with Coordination.open(path, files=files) as coord:
-        opened(coord, "a", "b", "c")
-        taken: list[str] = []
-        take = coord.leases._take
-
-        def noted(instance: str, deadline: float | None, resolving: bool) -> None:
-            taken.append(instance)
-            take(instance, deadline, resolving)
-
-        coord.leases._take = noted  # type: ignore[method-assign]
+    with Coordination.open(path, files=files, keep=512 if known else 1) as coord:
+        opened(coord, "a", "b", "c", "d")
+        files.locked.clear()
         with coord.lease("c", "a", "b", "a"):
-            pass
+            taken = [one for fd in files.locked for one, lease in coord.leases.open.items() if lease.fd == fd]
         assert taken == ["a", "b", "c"]
         with coord.lease("b"):
             with pytest.raises(LeaseOrder), coord.lease("a"):
@@ -543,7 +538,7 @@ def test_a_waiter_within_its_deadline_gets_the_lease(coord: Coordination, path: 
 
 def test_an_interrupted_wait_leaves_no_lock_behind(coord: Coordination, path: str) -> None:
     opened(coord, "a")
-    fresh = coord.leases._files.fresh("a")
+    fresh = coord.leases.files.fresh("a")
     waiter = Waiter(coord.root, fresh.fd)
     until(waiter._granted.is_set)
     assert busy(coord, "a")
@@ -563,18 +558,79 @@ def test_an_interrupted_acquisition_leaves_no_lock_behind(coord: Coordination, p
     opened(coord, "a")
     with coord.lease("a"):
         pass
-    size = coord.leases._size
+    ledger = coord.leases.open["a"].ledger
+    seek = ledger.seek
 
-    def interrupted(fd: int) -> int:
+    def interrupted(fd: int, position: int, whence: int) -> int:
         raise KeyboardInterrupt
 
-    coord.leases._size = interrupted
+    ledger.seek = interrupted
     with pytest.raises(KeyboardInterrupt), coord.lease("a"):
         pass
-    coord.leases._size = size
+    ledger.seek = seek
     with Coordination.open(path) as other:
         assert not busy(other, "a")
     assert not busy(coord, "a")
+
+
+def test_a_process_that_had_to_wait_leaves_the_lease_to_others_once_it_has_given_it_back(
+    coord: Coordination, path: str
+) -> None:
+    opened(coord, "a")
+    waits: list[float] = []
+    coord.leases.contention.courtesy = 1000
+    coord.leases.contention.pause = waits.append
+    with Child(HOLDER, path, "a") as child, ThreadPoolExecutor(1) as pool:
+        child.hear()
+        taken = pool.submit(lambda: coord.lease("a").__enter__().__exit__(None, None, None))
+        until(lambda: coord.leases.open["a"].waited)
+        child.tell("go on")
+        taken.result(30)
+    assert waits == []
+    for _ in range(3):
+        with coord.lease("a"):
+            pass
+    # Once: nobody else was there, so the next time it is taken at once again.
+    assert len(waits) == 1
+    assert 900 < waits[0] <= 1000
+    # A deadline is not passed for the sake of others.
+    coord.leases.open["a"].waited = True
+    with coord.lease("a", timeout=0):
+        pass
+    assert len(waits) == 1
+
+
+def test_leases_may_be_given_back_in_any_order(coord: Coordination, path: str) -> None:
+    opened(coord, "a", "b", "c", "d")
+    a, b, c = (coord.lease(name).__enter__() for name in "abc")
+    b.__exit__(None, None, None)
+    with pytest.raises(LeaseOrder), coord.lease("b"):
+        pass
+    with Coordination.open(path) as other:
+        assert [busy(other, name) for name in "abc"] == [True, False, True]
+        a.__exit__(None, None, None)
+        with coord.lease("d"):
+            assert [busy(other, name) for name in "abcd"] == [False, False, True, True]
+        c.__exit__(None, None, None)
+        assert not any(busy(other, name) for name in "abcd")
+    with coord.lease("a"):
+        pass
+
+
+def test_a_lease_asked_for_before_its_file_was_closed_to_make_room_is_taken_all_the_same(path: str) -> None:
+    with Coordination.open(path, keep=1) as coord, Coordination.open(path) as other:
+        opened(coord, "a", "b")
+        with coord.lease("a"):
+            pass
+        known = coord.lease("a")
+        with coord.lease("b"):
+            pass
+        with known:
+            assert busy(other, "a")
+            with coord.lease("a"):
+                pass
+            assert busy(other, "a")
+        assert not busy(other, "a")
 
 
 def test_leases_work_when_more_are_used_than_are_kept_open(path: str) -> None:
