@@ -35,14 +35,14 @@ $$;
 CREATE FUNCTION wakeful.restart_grace(company text, wake uuid) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE c CONSTANT text := restart_grace.company; fresh wakeful.wake;
+DECLARE c CONSTANT text := restart_grace.company; since CONSTANT timestamptz := wakeful.wall(); fresh wakeful.wake;
 BEGIN
     UPDATE wakeful.wake w
     SET version = w.version + 1,
-        grace_from = CASE WHEN w.wait_reason IS NULL THEN w.grace_from ELSE wakeful.wall() END,
+        grace_from = CASE WHEN w.wait_reason IS NULL THEN w.grace_from ELSE since END,
         due_at = CASE WHEN w.wait_reason IS NULL THEN w.due_at
                       WHEN w.wait_gate = 'execution' AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
-                      ELSE least(wakeful.wall() + interval '30 seconds', w.reopens_at) END
+                      ELSE least(since + interval '30 seconds', w.reopens_at) END
     WHERE w.company = c AND w.id = restart_grace.wake AND w.state = 'deferred'
     RETURNING * INTO fresh;
     IF fresh.due_at IS NOT NULL THEN
