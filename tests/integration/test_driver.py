@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conditions import wait_until
+from tests.gatekeeper import Gatekeeper
 from tests.passes import row, runs
 from tests.rows import request, say
 from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
@@ -455,24 +456,6 @@ def kill(conn: Conn, purpose: str) -> None:
     conn.execute("SELECT pg_terminate_backend(%s)", (pid,))
     gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)"
     wait_until(lambda: (conn.execute(gone, (pid,)).fetchone() or (False,))[0], what="the end of the session")
-
-
-class Gatekeeper:
-    """Stands in for a function of the product: calls it, but only once the test lets it through."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool] = lambda *a, **k: True
-    ) -> None:
-        inner = getattr(owner, name)
-        self.reached, self.open = threading.Event(), threading.Event()
-
-        def called(*arguments: Any, **named: Any) -> Any:
-            if when(*arguments, **named):
-                self.reached.set()
-                assert self.open.wait(20), "never let through"
-            return inner(*arguments, **named)
-
-        monkeypatch.setattr(owner, name, called)
 
 
 def test_nothing_is_read_before_listen_is_in_force(
