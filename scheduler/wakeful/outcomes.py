@@ -161,6 +161,7 @@ def park(
         reopens_at = grace_end
     if waits_on == (refusal.gate, refusal.key, refusal.reason):
         if due_at is not None and due_at > now:
-            return Park(refusal, due_at, changed=False)
+            # A gate that opens sooner than it said moves the deadline with it, and nothing else.
+            return Park(refusal, due_at if reopens_at is None else min(due_at, reopens_at), changed=False)
         return Park(refusal, reopens_at, changed=False)
     return Park(refusal, min(grace_end, reopens_at or grace_end), changed=True)

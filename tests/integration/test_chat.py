@@ -297,14 +297,19 @@ def test_an_action_that_led_to_a_run_settles_its_retry_into_that_run(conn: Conn,
 def test_a_failed_action_settles_its_retry_without_a_run(conn: Conn) -> None:
     source = failed(conn)
     wake = asked(conn, source)
-    settled(conn, wake, FAILED, error="nobody\0 there".replace("\0", " "))
+    settled(conn, wake, FAILED, error="nobody  there")
     settle(conn, wake)
     assert row(conn, wake, "state", "chat_outcome", "reason", "wait_message", "run") == (
         *("settled", FAILED, "chat.failed", "nobody  there", None),
     )
+    assert explain.why(conn, ACME, wake).because == "nobody  there"
     assert runs(conn, "state = 'queued'") == []
     # It ended without a run, so the person may try again.
-    assert asked(conn, source) != wake
+    again = asked(conn, source)
+    assert again != wake
+    settled(conn, again, FAILED)
+    settle(conn, again)
+    assert explain.why(conn, ACME, again).because == "the chat could not process it"
 
 
 def test_an_action_processed_without_a_run_gives_its_retry_back_to_the_ordinary_ones(

@@ -612,11 +612,12 @@ CREATE FUNCTION wakeful.close_account(company text, account text, until timestam
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; fresh boolean;
+DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; fresh boolean; held wakeful.provider_account;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
     PERFORM wakeful.ensure_company(close_account.company);
     PERFORM wakeful.check_moment(until);
+    SELECT * INTO held FROM wakeful.provider_account p WHERE p.company = close_account.company AND p.id = account FOR NO KEY UPDATE;
     INSERT INTO wakeful.provider_account AS p (company, id, closed_at, closed_until, reason)
     VALUES (close_account.company, account, wakeful.now(), close_account.until, close_account.reason)
     ON CONFLICT (company, id) DO UPDATE SET closed_at = excluded.closed_at, closed_until = excluded.closed_until, reason = excluded.reason
@@ -626,6 +627,10 @@ BEGIN
     IF result.outcome <> 'existing' THEN
         PERFORM wakeful.record_audit(close_account.company, actor, 'close', 'account:' || account, NULL,
             jsonb_build_object('until', close_account.until, 'reason', close_account.reason));
+        -- It opens sooner than its sleepers were told.
+        IF held.closed_at IS NOT NULL AND close_account.until < coalesce(held.closed_until, 'infinity') THEN
+            PERFORM wakeful.notify_gate(close_account.company, 'provider', account);
+        END IF;
     END IF;
     result.state := 'closed';
     PERFORM wakeful.leave_company(former);
@@ -670,13 +675,13 @@ BEGIN
     END IF;
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key, due_at,
                               effect_root, rearm_of, certified_run, certified_generation, estimate, comments, card, card_status,
-                              wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
+                              review, decision, wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
     SELECT c, fresh, coalesce(old.kind, 'request'), coalesce(old.priority, ended.priority), ended.agent, ended.issue, ended.project,
            coalesce(old.source, 'automation'), coalesce(old.actor_kind, 'system'), coalesce(old.actor, 'provider limit'),
            coalesce(old.payload, '{}'), old.key, due,
            coalesce(old.effect_root, fresh), old.id, ended.id, ended.generation, coalesce(old.estimate, ended.estimate),
            CASE WHEN old.kind = 'saved_comments' THEN wakeful.undelivered(c, ended.comments) ELSE ended.comments END,
-           old.card, old.card_status,
+           old.card, old.card_status, old.review, old.decision,
            wait.gate, shut.id, wait.reason, wait.message, wait.since, wait.since, wait.opens_on, wait.reopens_at
     FROM (SELECT 1) AS one
     LEFT JOIN (SELECT 'provider' AS gate, 'provider.limited' AS reason, wakeful.wall() AS since, due AS reopens_at,

@@ -13,6 +13,9 @@ ALTER TABLE wakeful.chat_action
     ADD CHECK (run IS NULL OR state = 'processed'), ADD CHECK (error IS NULL OR state = 'failed'),
     ADD CHECK (octet_length(error) <= 65536);
 
+-- A wait without a key could not be reached by any signal.
+ALTER TABLE wakeful.wake ADD CHECK ((wait_gate IS NULL) = (wait_key IS NULL));
+
 -- An expired wake takes its action along.
 CREATE FUNCTION wakeful.delete_chat_action() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -100,11 +103,11 @@ BEGIN
             EXIT WHEN held IS NOT NULL;
         END IF;
         INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                                  effect_root, certified_run, certified_generation, estimate, chat_action,
+                                  effect_root, certified_run, certified_generation, estimate, review, chat_action,
                                   wait_gate, wait_key, wait_reason, wait_message, wait_since, opens_on)
         VALUES (source.company, fresh, 'task_retry', coalesce(origin.priority, 0), source.agent, source.issue, source.project,
                 'on_demand', who.kind, who.id, coalesce(open_chat_action.payload, origin.payload, '{}'), open_chat_action.key,
-                fresh, source.id, source.generation, origin.estimate, fresh::text,
+                fresh, source.id, source.generation, origin.estimate, origin.review, fresh::text,
                 'chat', fresh::text, 'chat.unsettled', format('chat action %s has not been settled', fresh), wakeful.wall(),
                 'the chat''s own settlement: wakeful chat settle ' || fresh)
         ON CONFLICT (company, certified_run) WHERE kind = 'task_retry' AND (state = 'deferred' OR run IS NOT NULL) DO NOTHING;
