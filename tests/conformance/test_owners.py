@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from tests.conformance import wrong_owners
 from tests.conformance.wrong_owners import KIND
-from tests.rows import end_run
+from tests.duties import CASES, run_on, wake_of
 
 from wakeful import producers
 from wakeful.testing import Database
@@ -20,77 +20,27 @@ Conn = Any
 WRONG = "tests.conformance.wrong_owners"
 
 
-def asked(conn: Conn, place: Place, kind: str = "request") -> UUID:
-    made = producers.run(conn, producers.request_wake(place.company, place.agent, place.issue, kind=kind)).wake
-    assert made is not None
-    return made
-
-
-def run_of(conn: Conn, wake: UUID, state: str) -> UUID:
-    (run,) = conn.execute(
-        "INSERT INTO wakeful.run (company, agent, issue, wake, attempt, state)"
-        " SELECT company, agent, issue, id, 1, %s FROM wakeful.wake WHERE id = %s RETURNING id",
-        (state, wake),
-    ).fetchone()
-    conn.execute(
-        "UPDATE wakeful.wake SET state = 'linked', run = %s, ended_at = wakeful.now(), due_at = NULL WHERE id = %s",
-        (run, wake),
-    )
-    return UUID(str(run))
-
-
-def save_retry(conn: Conn, place: Place) -> UUID:
-    run = run_of(conn, asked(conn, place), "queued")
-    end_run(conn, run)
-    return retry(conn, place, run)
-
-
-def retry(conn: Conn, place: Place, run: UUID) -> UUID:
-    made = producers.run(conn, producers.request_retry(place.company, run)).wake
-    assert made is not None
-    return made
-
-
-def certified_retry(conn: Conn, place: Place) -> tuple[UUID, UUID]:
-    run = run_of(conn, asked(conn, place), "queued")
-    return retry(conn, place, run), run
-
-
-def reassign(conn: Conn, wake_place: Place) -> None:
-    producers.run(conn, producers.assign_issue(wake_place.company, wake_place.issue, "user:ann"))
+def asked(conn: Conn, place: Place, kind: str = KIND) -> UUID:
+    return wake_of(conn, producers.request_wake(place.company, place.agent, place.issue, kind=kind))
 
 
 def into_backlog(conn: Conn, place: Place) -> None:
     producers.run(conn, producers.set_issue_status(place.company, place.issue, "backlog"))
 
 
-OWNERS = {
-    "request": Case(("wakeful_plugins.request",), "request", asked),
-    "task_retry": Case(
-        ("wakeful_plugins.task_retry", "wakeful_plugins.request"),
-        "task_retry",
-        save_retry,
-        spoil=reassign,
-        certified=certified_retry,
-    ),
-}
-
-
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("owner", OWNERS)
-def test_every_owner_keeps_every_rule(owner: str, rule: str, database: Database, tmp_path: Path) -> None:
-    check(rule, OWNERS[owner], database, tmp_path)
+@pytest.mark.parametrize("duty", CASES)
+def test_every_owner_keeps_every_rule(duty: str, rule: str, database: Database, tmp_path: Path) -> None:
+    check(rule, CASES[duty], database, tmp_path)
 
 
 def parcels(wrong: str, **changes: Any) -> Case:
-    return Case(
-        (f"{WRONG}:{wrong}",), KIND, lambda conn, place: asked(conn, place, KIND), spoil=into_backlog, **changes
-    )
+    return Case((f"{WRONG}:{wrong}",), KIND, asked, spoil=into_backlog, **changes)
 
 
 def certified_parcel(conn: Conn, place: Place) -> tuple[UUID, UUID]:
-    run = run_of(conn, asked(conn, place, KIND), "queued")
-    wake = asked(conn, place, KIND)
+    run = run_on(conn, place)
+    wake = asked(conn, place)
     conn.execute("UPDATE wakeful.wake SET certified_run = %s, certified_generation = 1 WHERE id = %s", (run, wake))
     return wake, run
 
@@ -141,4 +91,4 @@ def test_the_sound_owner_that_they_are_made_from_keeps_them(rule: str, database:
 
 def test_an_unknown_rule_is_named(database: Database, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'splendour' is no rule; one of: reconstructs"):
-        check("splendour", OWNERS["request"], database, tmp_path)
+        check("splendour", CASES["request"], database, tmp_path)

@@ -18,7 +18,7 @@ from wakeful.testing.database import Database
 from wakeful.testing.instant import Executors, InstantExecutor
 
 T = TypeVar("T")
-COMPANY, AGENT = "conformance", "worker"
+COMPANY, AGENT, OTHER = "conformance", "worker", "other"
 TIMING = "wakeful_plugins.execution_wait"  # times whatever waits, for every owner
 
 
@@ -59,7 +59,8 @@ class Stage:
 
     def __enter__(self) -> Self:
         producers.run(self.conn, producers.add_company(COMPANY))
-        producers.run(self.conn, producers.add_agent(COMPANY, AGENT, ["true"]))
+        for agent in (AGENT, OTHER):
+            producers.run(self.conn, producers.add_agent(COMPANY, agent, ["true"]))
         return self
 
     def __exit__(
@@ -74,14 +75,14 @@ class Stage:
 
     # ── receipts ────────────────────────────────────────────────────────────────────────────────────────
 
-    def place(self) -> Place:
+    def place(self, agent: str = AGENT) -> Place:
         """Return a place where nothing has been saved yet."""
         self._places += 1
-        return Place(COMPANY, AGENT, f"I-{self._places:05d}")
+        return Place(COMPANY, agent, f"I-{self._places:05d}")
 
-    def save(self) -> UUID:
-        """Save one receipt at a new place."""
-        place = self.place()
+    def save(self, by: str = AGENT) -> UUID:
+        """Save one receipt for an agent at a new place."""
+        place = self.place(by)
         with self.conn.transaction():
             wake = self.case.save(self.conn, place)
             # Runs that are there now belong to the receipt's past: nobody else can have seen it yet.
