@@ -1,7 +1,7 @@
 """Saved comments and card answers: what of them is still live when they are released, and in whose name they run.
 
-A comment is live while it is neither taken back nor given to a started run, and was written neither by the run that
-just ended nor by the agent itself. All live ones go to one run, in their order. A card's answer stands while the card
+A comment is live while it is neither taken back nor given to a started run, and was written neither by the agent itself
+nor by its run that just ended. All live ones go to one run, in their order. A card's answer stands while the card
 has the status that it was saved for.
 """
 
@@ -50,8 +50,9 @@ def judge_comments(fact: Fact) -> Verdict:
 def _is_live(comment: SavedComment, fact: Fact, saved: Saved) -> bool:
     if comment.deleted or comment.delivered:
         return False
-    by_itself = (comment.author_kind, comment.author) == ("agent", fact.agent)
-    return not by_itself and (comment.run is None or comment.run != saved.last_run)
+    if comment.author_kind == "agent":
+        return comment.author != fact.agent  # what another agent's run said last is news to this one
+    return comment.run is None or comment.run != saved.last_run
 
 
 def judge_card(fact: Fact) -> Verdict:

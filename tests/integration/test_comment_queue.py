@@ -161,6 +161,21 @@ def test_until_its_run_is_claimed_a_change_still_takes_effect(conn: Conn) -> Non
     assert row(conn, wake, "to_jsonb(wake)") == final
 
 
+def test_a_queued_run_acts_for_the_last_person_whose_words_are_left(conn: Conn) -> None:
+    wake = save(conn, "c-1", actor="system:relay").wake
+    for id, author in (("c-2", "user:bob"), ("c-3", "agent:other")):
+        save(conn, id, author=author, actor="system:relay")
+    run = admit(conn, wake).runs[wake]
+    assert given(conn, run)[1] == "user:bob"
+    desk = {"actor": "system:desk"}
+    say(conn, reorder(conn, wake, ["c-1", "c-2", "c-3"], ["c-2", "c-1", "c-3"], **desk))
+    assert given(conn, run) == (["c-2", "c-1", "c-3"], "user:ann")
+    say(conn, discard("c-1"))
+    assert given(conn, run) == (["c-2", "c-3"], "user:bob")
+    say(conn, delete("c-2", actor="user:bob"))
+    assert given(conn, run) == (["c-3"], "system:relay")
+
+
 @pytest.mark.parametrize("take_back", [discard, delete])
 def test_with_its_last_comment_the_queued_run_ends_and_the_issue_is_free(
     conn: Conn, listener: Listener, take_back: Callable[..., Statement]

@@ -396,7 +396,7 @@ BEGIN
         taken := true;
     END IF;
     IF given IS NOT NULL THEN
-        UPDATE wakeful.run u SET comments = array_remove(u.comments, held.id::text) WHERE u.company = c AND u.id = given;
+        PERFORM wakeful.give(c, given, (SELECT array_remove(u.comments, held.id::text) FROM wakeful.run u WHERE u.company = c AND u.id = given));
         PERFORM FROM wakeful.run u JOIN wakeful.wake w ON w.company = c AND w.id = u.wake AND w.kind = 'saved_comments'
         WHERE u.company = c AND u.id = given AND u.comments = '{}';
         IF FOUND THEN
@@ -405,6 +405,19 @@ BEGIN
     END IF;
     RETURN taken;
 END $$;
+
+-- Gives a queued run other comments. It acts in the name of the last person who wrote one of them, else of its wake's actor.
+CREATE FUNCTION wakeful.give(company text, run uuid, comments text[]) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $$
+UPDATE wakeful.run r
+SET comments = $3,
+    authority = CASE WHEN w.kind <> 'saved_comments' THEN r.authority ELSE coalesce(
+        (SELECT 'user:' || m.author FROM unnest($3) WITH ORDINALITY AS u (id, place)
+         JOIN wakeful.comment m ON m.company = $1 AND m.id = u.id AND m.author_kind = 'user' ORDER BY u.place DESC LIMIT 1),
+        w.actor_kind || ':' || w.actor) END
+FROM wakeful.wake w
+WHERE r.company = $1 AND r.id = $2 AND w.company = r.company AND w.id = r.wake
+$$;
 
 -- Ends a queued run whose input was taken back. The caller holds it and its issue.
 CREATE FUNCTION wakeful.cancel_queued(company text, run uuid, reason text, message text, actor text) RETURNS void LANGUAGE plpgsql
@@ -532,7 +545,7 @@ BEGIN
         IF held.state = 'deferred' THEN
             UPDATE wakeful.wake w SET comments = reorder_comments.comments, version = w.version + 1 WHERE w.company = c AND w.id = held.id;
         ELSE
-            UPDATE wakeful.run u SET comments = reorder_comments.comments WHERE u.company = c AND u.id = given;
+            PERFORM wakeful.give(c, given, reorder_comments.comments);
         END IF;
         PERFORM wakeful.record_audit(c, reorder_comments.actor, 'reorder', 'wake:' || held.id,
             jsonb_build_object('comments', now_there), jsonb_build_object('comments', reorder_comments.comments));
