@@ -56,6 +56,12 @@ class Current:
 
 def read_current(root: Root, at: int, instance: str) -> Current | None:
     """Return the generation of an instance whose directory is ``at``; None where it never had one."""
+    found = _read(root, at, instance)
+    return None if found is None else Current(Generation(instance, found[0], found[1]), found[2])
+
+
+def _read(root: Root, at: int, instance: str) -> tuple[int, str, bool] | None:
+    """Return its number, its id, and whether it is open."""
     data = publish.read_file(root, at, _FILE, place=layout.instance_path(instance), limit=_LIMIT)
     if data is None:
         return None
@@ -63,11 +69,11 @@ def read_current(root: Root, at: int, instance: str) -> Current | None:
     if found.get("instance") != instance or found.get("state") not in ("open", "retired"):
         raise InvalidRecord(f"{root.path}/{layout.instance_path(instance)}/{_FILE} does not describe this instance")
     own = layout.record_id(found.get("id"), "generation id")
-    return Current(Generation(instance, record.number(found, "seq", what=_WHAT), own), found["state"] == "open")
+    return record.number(found, "seq", what=_WHAT), own, found["state"] == "open"
 
 
-def require_current(root: Root, at: int, captured: Generation | None, *, new_work: bool) -> Current:
-    """Compare a captured generation with the one on disk, under the instance's lease; return the latter.
+def require_current(root: Root, at: int, captured: Generation | None, *, new_work: bool) -> int:
+    """Compare a captured generation with the one on disk, under the instance's lease; return the latter's number.
 
     ``new_work`` also refuses a retired generation, which may finish what was acknowledged but begin nothing.
     Raises NotCaptured, NotFound or Superseded.
@@ -76,17 +82,18 @@ def require_current(root: Root, at: int, captured: Generation | None, *, new_wor
         raise NotCaptured(
             "no generation was captured for this write", hint="capture it at dispatch and carry it to every write"
         )
-    now = read_current(root, at, captured.instance)
+    now = _read(root, at, captured.instance)
     if now is None:
         raise NotFound(f"instance {captured.instance} has no generation", hint="open one first")
-    if now.generation.id != captured.id:
+    seq, own, is_open = now
+    if own != captured.id:
         raise Superseded(
-            f"generation {captured.seq} of {captured.instance} has been replaced by {now.generation.seq}",
+            f"generation {captured.seq} of {captured.instance} has been replaced by {seq}",
             hint="this writer is over: stand down",
         )
-    if new_work and not now.open:
+    if new_work and not is_open:
         raise Superseded(f"generation {captured.seq} of {captured.instance} is retired", hint="open a new one")
-    return now
+    return seq
 
 
 class Generations:
@@ -109,7 +116,7 @@ class Generations:
                 raise Superseded(
                     f"{instance} has open generation {now.generation.seq}", hint="retire it, or capture and replace it"
                 )
-            return self._written(at, instance, now)
+            return self._written(at, Generation(instance, 0, "") if now is None else now.generation)
 
     def capture(self, instance: str) -> Generation:
         """Return the open generation, to be carried from here on; raises NotFound."""
@@ -129,19 +136,19 @@ class Generations:
         From then on every write of the old one is refused or quarantined. Raises Superseded.
         """
         with self._leases.hold(captured.instance), self._leases.directory(captured.instance) as at:
-            now = require_current(self._root, at, captured, new_work=False)
-            return self._written(at, captured.instance, now)
+            seq = require_current(self._root, at, captured, new_work=False)
+            return self._written(at, Generation(captured.instance, seq, captured.id))
 
     def retire(self, captured: Generation) -> None:
         """End the captured generation without a successor: it begins nothing more. Idempotent, durable."""
         with self._leases.hold(captured.instance), self._leases.directory(captured.instance) as at:
-            now = require_current(self._root, at, captured, new_work=False)
-            self._put(at, now.generation, "retired", None)
+            seq = require_current(self._root, at, captured, new_work=False)
+            self._put(at, Generation(captured.instance, seq, captured.id), "retired", None)
 
-    def _written(self, at: int, instance: str, before: Current | None) -> Generation:
-        seq = before.generation.seq + 1 if before is not None else 1
-        own = Generation(instance, seq, self._root.new_id())
-        self._put(at, own, "open", before.generation.id if before is not None else None)
+    def _written(self, at: int, before: Generation) -> Generation:
+        """Put the next one in the place of ``before``."""
+        own = Generation(before.instance, before.seq + 1, self._root.new_id())
+        self._put(at, own, "open", before.id or None)
         return own
 
     def _put(self, at: int, own: Generation, state: str, previous: str | None) -> None:

@@ -8,16 +8,16 @@ session that began it is proven dead and the transaction has been brought to its
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident
 from types import TracebackType
 
-from wakeful_coordination import claim, layout
+from wakeful_coordination import claim
 from wakeful_coordination.contention import Contention
 from wakeful_coordination.errors import InDoubt, LeaseMisused, LeaseOrder
+from wakeful_coordination.home import Home
 from wakeful_coordination.lease import Lease, Ledger, in_event_loop
 from wakeful_coordination.lease_file import LeaseFiles
 from wakeful_coordination.root import Root
@@ -226,30 +226,13 @@ class Leases:
                 raise LeaseMisused(f"{instance} is not held by this thread")
             # After a fork or a close nothing is held: there is nothing to give back.
 
-    @contextlib.contextmanager
-    def directory(self, instance: str) -> Iterator[int]:
-        """Open the directory of a held instance for an authority write.
+    def directory(self, instance: str) -> Home:
+        """Return the directory of a held instance, to be entered for an authority write.
 
-        Raises LeaseMisused where this thread does not hold it, InDoubt where the lease file it holds is no
-        longer the one that stands there.
+        Raises LeaseMisused where this thread does not hold it, and, when entered, InDoubt where the lease file it
+        holds is no longer the one that stands there.
         """
-        lease = self._mine(instance)
-        place = layout.instance_path(instance)
-        lost = InDoubt(
-            f"{self._root.path}/{place}/lease was deleted or replaced while it was held",
-            hint="stop this instance's processes, then `wakeful coord recover`",
-        )
-        try:
-            at = self._root.open_directory(place)
-        except FileNotFoundError:
-            raise lost from None
-        try:
-            found = self._root.files.stat("lease", at)
-            if found is None or found.inode != lease.inode:
-                raise lost
-            yield at
-        finally:
-            self._root.files.close(at)
+        return Home(self._root, self._mine(instance))
 
     def file(self, instance: str) -> tuple[int, int]:
         """Return descriptor and inode of a held instance's lease file, for its claim."""

@@ -20,6 +20,7 @@ _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _READ = os.O_RDONLY | _OPEN
 _WRITE = os.O_RDWR | _OPEN
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | _OPEN
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo"}
 #: The kernel, or a sandbox around it, does not offer the call: fall back to the portable one.
 _ABSENT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
@@ -95,7 +96,7 @@ class PosixFilesystem:
 
     def create(self, name: str, at: int) -> int:
         """Create a file that must not exist, mode 0600."""
-        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=at)
+        return os.open(name, _CREATE, 0o600, dir_fd=at)
 
     def make_directory(self, name: str, at: int) -> bool:
         """Create a directory, mode 0700; False where the name is taken."""
@@ -107,8 +108,9 @@ class PosixFilesystem:
 
     def read(self, fd: int, limit: int) -> bytes:
         """Read from the start, at most ``limit`` bytes."""
-        data = os.pread(fd, min(limit, _CHUNK), 0)
-        if len(data) < min(limit, _CHUNK):
+        first = min(limit, _CHUNK)
+        data = os.pread(fd, first, 0)
+        if len(data) < first:
             return data  # a short read of a regular file is its end
         chunks = [data]
         offset = len(data)
@@ -119,7 +121,7 @@ class PosixFilesystem:
 
     def write(self, fd: int, data: bytes) -> None:
         """Write all of ``data`` at the start; a short write is repeated until it ends or fails."""
-        done = 0
+        done = os.pwrite(fd, data, 0)
         while done < len(data):
             done += os.pwrite(fd, data[done:], done)
 
@@ -148,8 +150,9 @@ class PosixFilesystem:
 
     def rename_new(self, source: str, target: str, at: int) -> None:
         """Rename without clobbering, or link and unlink where the kernel cannot."""
-        if self._renameat2 is not None:
-            if self._renameat2(at, source.encode(), at, target.encode(), _NOREPLACE) == 0:
+        renameat2 = self._renameat2
+        if renameat2 is not None:
+            if renameat2(at, source.encode(), at, target.encode(), _NOREPLACE) == 0:
                 return
             number = ctypes.get_errno()
             if number not in _ABSENT:

@@ -19,13 +19,13 @@ def new_file(root: Root, at: int, name: str, data: bytes, *, place: str, tempora
     ``place`` names the directory ``at`` in messages; ``temporary`` must be unique among writers, and defaults
     to a name that the holder of the directory's lease alone uses. FileExistsError where the name is taken.
     """
-    spare = _written(root, at, temporary or f".tmp-{name}", data, place)
-    with root.explained(f"{place}/{name}"):
-        try:
-            root.files.rename_new(spare, name, at)
-        except OSError:
-            _dropped(root, at, spare)
-            raise
+    spare = temporary or f".tmp-{name}"
+    _write(root, at, spare, data, place)
+    try:
+        root.files.rename_new(spare, name, at)
+    except OSError as error:
+        _dropped(root, at, spare)
+        root.fail(error, f"{place}/{name}")
     root.sync(at, place)
 
 
@@ -37,9 +37,12 @@ def replace_file(
     Also the way to acknowledge again what an earlier process published without knowing that it is durable.
     ``durable=False`` leaves the directory's fsync to the caller.
     """
-    spare = _written(root, at, temporary or f".tmp-{name}", data, place)
-    with root.explained(f"{place}/{name}"):
+    spare = temporary or f".tmp-{name}"
+    _write(root, at, spare, data, place)
+    try:
         root.files.rename(spare, name, at)
+    except OSError as error:
+        root.fail(error, f"{place}/{name}")
     if durable:
         root.sync(at, place)
 
@@ -69,42 +72,47 @@ def read_file(root: Root, at: int, name: str, *, place: str, limit: int) -> byte
 
     Raises UnsafePath for anything but a regular file of ours, InvalidRecord for more than ``limit`` bytes.
     """
-    path = f"{place}/{name}"
-    with root.explained(path):
+    files = root.files
+    try:
+        fd = files.open_file(name, at)
         try:
-            fd = root.files.open_file(name, at)
-        except FileNotFoundError:
-            return None
-        try:
-            found = root.files.status(fd)
+            found = files.status(fd)
             if found.kind != "file" or found.uid != root.uid:
-                raise UnsafePath(f"{root.path}/{path} is a {found.kind} of user {found.uid}", hint="move it away")
-            data = root.files.read(fd, limit + 1)
+                path = f"{root.path}/{place}/{name}"
+                raise UnsafePath(f"{path} is a {found.kind} of user {found.uid}", hint="move it away")
+            data = files.read(fd, limit + 1)
         finally:
-            root.files.close(fd)
+            files.close(fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        root.fail(error, f"{place}/{name}")
     if len(data) > limit:
-        raise InvalidRecord(f"{root.path}/{path}: more than {limit} bytes")
+        raise InvalidRecord(f"{root.path}/{place}/{name}: more than {limit} bytes")
     return data
 
 
-def _written(root: Root, at: int, spare: str, data: bytes, place: str) -> str:
+def _write(root: Root, at: int, spare: str, data: bytes, place: str) -> None:
+    """Write a temporary and flush it; it is removed again where that fails."""
     root.usable()
-    with root.explained(f"{place}/{spare}"):
+    files = root.files
+    try:
         try:
-            fd = root.files.create(spare, at)
+            fd = files.create(spare, at)
         except FileExistsError:
             # Only this writer uses the name: what stands there was left by its death.
-            root.files.unlink(spare, at)
-            fd = root.files.create(spare, at)
+            files.unlink(spare, at)
+            fd = files.create(spare, at)
         try:
-            root.files.write(fd, data)
+            files.write(fd, data)
             root.sync(fd, f"{place}/{spare}")
         except BaseException:
             _dropped(root, at, spare)
             raise
         finally:
-            root.files.close(fd)
-    return spare
+            files.close(fd)
+    except OSError as error:
+        root.fail(error, f"{place}/{spare}")
 
 
 def _dropped(root: Root, at: int, spare: str) -> None:

@@ -17,8 +17,7 @@ def encode(record: Mapping[str, object]) -> bytes:
     Raises InvalidRecord for values JSON cannot hold, and for more than 1 MiB.
     """
     try:
-        text = json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        data = text.encode() + b"\n"
+        data = _ENCODER.encode(record).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRecord(f"not a JSON record: {error}") from None
     if len(data) > LIMIT:
@@ -35,7 +34,7 @@ def decode(data: bytes, *, what: str, version: int) -> dict[str, object]:
     if len(data) > LIMIT:
         raise InvalidRecord(f"{what}: more than {LIMIT} bytes")
     try:
-        found = json.loads(data, object_pairs_hook=_distinct, parse_constant=_refused)
+        found = _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"{what}: not a JSON record ({error})") from None
     if not isinstance(found, dict):
@@ -95,3 +94,8 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refused(name: str) -> object:
     raise ValueError(f"{name} is no JSON number")
+
+
+# Made once: to make one costs more than to use it.
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused)

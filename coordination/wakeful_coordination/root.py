@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from types import TracebackType
+from typing import NoReturn
 
 from wakeful_coordination import layout
 from wakeful_coordination.errors import CoordinationError, LeaseMisused, RootPoisoned, UnsafePath, explain
@@ -66,7 +67,8 @@ class Root:
 
     def sync(self, fd: int, path: str) -> None:
         """Flush ``fd``; on return it survives power loss. An error poisons the root: no second try, no ack."""
-        self.usable()
+        if self.refusal is not None:
+            raise self.refusal()
         try:
             self.files.sync(fd)
         except OSError as error:
@@ -79,7 +81,13 @@ class Root:
 
     def explained(self, path: str) -> _Explained:
         """Turn operating system errors into this package's; taken and missing names stay themselves."""
-        return _Explained(f"{self.path}/{path}")
+        return _Explained(self, path)
+
+    def fail(self, error: OSError, path: str) -> NoReturn:
+        """Raise what an operating system error on ``path`` means, as :meth:`explained` does."""
+        if isinstance(error, FileExistsError | FileNotFoundError):
+            raise error
+        raise explain(error, f"{self.path}/{path}") from error
 
     def open_directory(self, path: str) -> int:
         """Open a directory below the root, to be closed by the caller; refuse one that others may write into.
@@ -87,14 +95,16 @@ class Root:
         FileNotFoundError where an instance has none, UnsafePath for a link, a foreign owner, or one of the
         root's own that is gone.
         """
-        self.usable()
-        with self.explained(path):
-            try:
-                fd = self.files.open_directory(path, self.fd)
-            except FileNotFoundError:
-                if path.startswith("instances/"):
-                    raise
-                raise UnsafePath(f"{self.path}/{path} is gone", hint="restore it, or make a new root") from None
+        if self.refusal is not None:
+            raise self.refusal()
+        try:
+            fd = self.files.open_directory(path, self.fd)
+        except FileNotFoundError:
+            if path.startswith("instances/"):
+                raise
+            raise UnsafePath(f"{self.path}/{path} is gone", hint="restore it, or make a new root") from None
+        except OSError as error:
+            self.fail(error, path)
         try:
             require_private(self, fd, path)
         except BaseException:
@@ -154,11 +164,12 @@ class Root:
 
 
 class _Explained:
-    """The context of :meth:`Root.explained`; a class, because every file operation passes through one."""
+    """The context of :meth:`Root.explained`."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_path", "_root")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, root: Root, path: str) -> None:
+        self._root = root
         self._path = path
 
     def __enter__(self) -> None:
@@ -168,7 +179,7 @@ class _Explained:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError) and not isinstance(error, FileExistsError | FileNotFoundError):
-            raise explain(error, self._path) from error
+            self._root.fail(error, self._path)
 
 
 def require_private(root: Root, fd: int, path: str) -> None:

@@ -60,6 +60,7 @@ class Terminals:
         if not instance:
             require_current(self._root, -1, None, new_work=False)
         place = layout.instance_path(instance)
+        name = _name(captured)
         with self._leases.hold(instance), self._leases.directory(instance) as at:
             try:
                 require_current(self._root, at, captured, new_work=False)
@@ -84,7 +85,7 @@ class Terminals:
             if len(data) > _LIMIT:
                 raise InvalidRecord(f"a terminal of more than {_LIMIT} bytes", hint="shorten the reason")
             try:
-                publish.new_file(self._root, at, _name(captured), data, place=place)
+                publish.new_file(self._root, at, name, data, place=place)
             except FileExistsError:
                 before = self._again(at, captured, outcome)
                 if before is not None:

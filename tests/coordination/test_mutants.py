@@ -82,7 +82,7 @@ MUTANTS = [
     Mutant(
         "C7 a replay binds to the newer generation",
         "generation.py",
-        "    if now.generation.id != captured.id:",
+        "    if own != captured.id:",
         "    if False:",
         "test_transactions.py -k replayed_after_a_replacement",
     ),
@@ -103,7 +103,7 @@ MUTANTS = [
     Mutant(
         "C10 a second terminal on retry",
         "terminal.py",
-        "publish.new_file(self._root, at, _name(captured), data, place=place)",
+        "publish.new_file(self._root, at, name, data, place=place)",
         "publish.new_file(self._root, at, f'terminal-{captured.id}-{nonce}.json', data, place=place)",
         "test_terminals.py -k invariant_13_the_same",
     ),
@@ -161,8 +161,8 @@ MUTANTS = [
     Mutant(
         "C17 a new name is not flushed",
         "publish.py",
-        "            _dropped(root, at, spare)\n            raise\n    root.sync(at, place)\n",
-        "            _dropped(root, at, spare)\n            raise\n",
+        '        _dropped(root, at, spare)\n        root.fail(error, f"{place}/{name}")\n    root.sync(at, place)\n',
+        '        _dropped(root, at, spare)\n        root.fail(error, f"{place}/{name}")\n',
         "test_crash_model.py -k invariants_13_14_16_and_18_hold_after_any",
     ),
     Mutant(
