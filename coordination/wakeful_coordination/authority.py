@@ -46,13 +46,13 @@ class Authority:
         #: Committed by this process, so their receipts are known to be durable; the latest ones only.
         self._durable: dict[str, None] = {}
 
-    def settle(self, txid: str) -> Settled:
+    def settle(self, txid: str, *, timeout: float | None = None) -> Settled:
         """Commit or quarantine a transaction; on return the outcome survives power loss.
 
-        Idempotent. Raises NotFound for an id that nobody prepared, UnknownVersion for one that another release
-        must settle, and what leases raise.
+        Idempotent. ``timeout`` bounds the wait for its leases, in seconds. Raises NotFound for an id that nobody
+        prepared, UnknownVersion for one that another release must settle, and what leases raise.
         """
-        return self._settle(txid, resolving=False)
+        return self._settle(txid, resolving=False, timeout=timeout)
 
     def resolve(self, instance: str) -> None:
         """Bring the transaction that a dead session left under an instance to its end; then clear its claim."""
@@ -77,7 +77,7 @@ class Authority:
         self._outbox.forget(txid)
         self._durable.pop(txid, None)
 
-    def _settle(self, txid: str, *, resolving: bool) -> Settled:
+    def _settle(self, txid: str, *, resolving: bool, timeout: float | None = None) -> Settled:
         while True:
             data = self._outbox.bytes_of(txid)
             if data is None:
@@ -92,7 +92,8 @@ class Authority:
                 return self._unread(txid, None, f"invalid: {error.message}")
             with contextlib.ExitStack() as stack:
                 try:
-                    stack.enter_context(self._leases.hold(*transaction.instances, resolving=resolving))
+                    leases = self._leases.hold(*transaction.instances, timeout=timeout, resolving=resolving)
+                    stack.enter_context(leases)
                 except NotFound as error:
                     return self._unread(txid, transaction, f"no instance: {error.message}")
                 first = self._obstacle(transaction) if resolving else None

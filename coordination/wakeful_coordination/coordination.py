@@ -194,13 +194,13 @@ class Coordination:
         """Settle, deliver and forget everything pending: one pass; see :meth:`Relay.run`."""
         return Relay(self.outbox, self.authority).run(deliver)
 
-    def relay_one(self, txid: str, deliver: Deliver) -> Settled | None:
+    def relay_one(self, txid: str, deliver: Deliver, *, timeout: float | None = None) -> Settled | None:
         """Settle, deliver and forget one transaction; None where another relay was faster. See :meth:`Relay.one`."""
-        return Relay(self.outbox, self.authority).one(txid, deliver)
+        return Relay(self.outbox, self.authority).one(txid, deliver, timeout=timeout)
 
-    def recover(self) -> Recovered:
+    def recover(self, *, timeout: float | None = None) -> Recovered:
         """Bring every pending transaction to its end now; see :meth:`Recovery.run`."""
-        return self.recovery.run()
+        return self.recovery.run(timeout=timeout)
 
     def watcher(
         self,

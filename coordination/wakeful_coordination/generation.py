@@ -130,6 +130,13 @@ class Generations:
             raise NotFound(f"instance {instance} has no open generation", hint="open one first")
         return now.generation
 
+    def current(self, instance: str) -> Current | None:
+        """Return what stands now, open or retired: for people, and for those who clear up. Nobody writes for it."""
+        place = layout.instance_path(layout.instance_id(instance))
+        with contextlib.suppress(FileNotFoundError), self._root.directory(place) as at:
+            return read_current(self._root, at, instance)
+        return None
+
     def replace(self, captured: Generation) -> Generation:
         """Put a new generation in the place of the captured one; on return it survives power loss.
 

@@ -51,10 +51,13 @@ class Recovery:
             # Another process may have done it while this one waited.
             return None if self._recovered() else self._run()
 
-    def run(self) -> Recovered:
-        """Recover now; raises LeaseBusy where another process is at it for longer than the patience."""
+    def run(self, *, timeout: float | None = None) -> Recovered:
+        """Recover now; raises LeaseBusy where another process is at it for longer than the patience.
+
+        ``timeout``: seconds to wait for the leases of one transaction, which is then left; None for ever.
+        """
         with self._alone():
-            return self._run()
+            return self._run(timeout)
 
     def _recovered(self) -> bool:
         data = publish.read_file(self._root, self._root.fd, _FILE, place="", limit=_LIMIT)
@@ -82,7 +85,7 @@ class Recovery:
         finally:
             root.close_lock(fd)
 
-    def _run(self) -> Recovered:
+    def _run(self, timeout: float | None = None) -> Recovered:
         committed: list[str] = []
         quarantined: list[str] = []
         left: list[tuple[str, str]] = []
@@ -91,7 +94,7 @@ class Recovery:
         dead = self._dead_sessions()
         for txid in self._outbox.pending():
             try:
-                outcome = self._authority.settle(txid)
+                outcome = self._authority.settle(txid, timeout=timeout)
             except NotFound:
                 continue  # a relay was faster
             except CoordinationError as error:

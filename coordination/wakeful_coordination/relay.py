@@ -30,16 +30,16 @@ class Relay:
         self._outbox = outbox
         self._authority = authority
 
-    def one(self, txid: str, deliver: Deliver) -> Settled | None:
+    def one(self, txid: str, deliver: Deliver, *, timeout: float | None = None) -> Settled | None:
         """Settle one pending transaction, deliver it unless it is local, and forget it.
 
         None where it is no longer pending. What cannot be settled yet, or whose delivery raises, stays pending;
-        raises why.
+        raises why: LeaseBusy where its leases took longer than ``timeout`` seconds.
         """
         if self._outbox.bytes_of(txid) is None:
             return None  # another relay was faster
         try:
-            outcome = self._authority.settle(txid)
+            outcome = self._authority.settle(txid, timeout=timeout)
         except NotFound:
             return None
         if isinstance(outcome, Committed) and outcome.transaction.kind == "local":

@@ -36,14 +36,17 @@ def doctor(invocation: Invocation, given: str | None) -> int:
     """
     from wakeful.errors import WakefulError
     from wakeful_plugins import coordination_root as place
-    from wakeful_plugins.root_examination import Finding, examine
+    from wakeful_plugins.root_examination import OLDER, Finding, examine
 
     shown = []
     failed = False
     for path in place.roots(invocation.config, given):
         try:
-            with place.opened(path) as root:
-                findings = [Finding("ok", "root", "can be opened"), *examine(root)]
+            if place.holds_older_files(path):
+                findings = [Finding("warning", "root", "no root yet: files of an earlier layout stand there", OLDER)]
+            else:
+                with place.opened(path) as root:
+                    findings = [Finding("ok", "root", "can be opened"), *examine(root)]
         except WakefulError as error:
             findings = [Finding("failed", "root", error.message, error.hint)]
         failed = failed or any(one.verdict == "failed" for one in findings)

@@ -1,4 +1,4 @@
-"""File coordination on the command line: ``wakeful coord`` for operators, ``wakeful emit`` for agents."""
+"""File coordination: ends of runs and their events, ``wakeful coord`` for operators, ``wakeful emit`` for agents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ import wakeful
 
 if TYPE_CHECKING:
     import click
+
+    from wakeful.attendants import Attendant
+    from wakeful.config import Config
+
+
+@wakeful.hookimpl
+def register_attendants(config: Config) -> list[Attendant]:
+    """Attend the ends of this host's runs, and deliver what its agents say."""
+    from wakeful_plugins.run_ends import RunEnds
+
+    return [RunEnds(config.data)]
 
 
 @wakeful.hookimpl

@@ -50,6 +50,14 @@ def one_root(config: Config, given: str | None) -> Path:
     return found[0]
 
 
+def holds_older_files(path: Path) -> bool:
+    """Say whether there is no root yet in the directory where the next run makes one, but something else."""
+    try:
+        return not os.path.lexists(path / "root.json") and any(path.iterdir())
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def opened(path: Path, *, dead_sessions: Sequence[str] = ()) -> Iterator[Coordination]:
     """Open an existing root for the length of a ``with``; its errors are raised as wakeful's own."""

@@ -21,7 +21,7 @@ _PROVENANCE = ("reported", "estimated", "unknown")
 def check_body(type: str, body: object) -> Mapping[str, object]:
     """Return the body of an event if its type allows it. Raises InvalidInput.
 
-    ``spend`` needs an amount, ``comment`` a text; other types may say anything.
+    ``spend`` needs an amount, ``comment`` a text, ``status`` a status; other types may say anything.
     """
     if not isinstance(body, dict):
         raise InvalidInput("the body of an event is a JSON object", hint="""example: '{"text": "half done"}'""")
@@ -32,6 +32,13 @@ def check_body(type: str, body: object) -> Mapping[str, object]:
         text = body.get("text")
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput("a comment needs a text", hint="""example: '{"text": "half done"}'""")
+        named(body, "issue")
+    elif type == "status":
+        status(body)
+        for key in ("issue", "agent", "review"):
+            named(body, key)
+        if not isinstance(body.get("reason", ""), str):
+            raise InvalidInput("the reason of a status is text")
     return body
 
 
@@ -54,6 +61,26 @@ def provenance(body: Mapping[str, object]) -> str | None:
     if found is not None and found not in _PROVENANCE:
         raise InvalidInput(f"provenance is one of {', '.join(_PROVENANCE)}")
     return None if found is None else str(found)
+
+
+def status(body: Mapping[str, object]) -> str:
+    """Return the status that a ``status`` event asks for. Raises InvalidInput."""
+    from wakeful.receipts import ISSUE_STATUSES
+
+    found = body.get("status")
+    if found not in ISSUE_STATUSES:
+        raise InvalidInput(
+            f"status is one of {', '.join(ISSUE_STATUSES)}", hint="""example: '{"status": "in_review"}'"""
+        )
+    return str(found)
+
+
+def named(body: Mapping[str, object], key: str) -> str | None:
+    """Return the id under ``key``; None where there is none. Raises InvalidInput."""
+    found = body.get(key)
+    if found is not None and not (isinstance(found, str) and 0 < len(found) <= LONGEST_KEY):
+        raise InvalidInput(f"{key} is an id of 1 to {LONGEST_KEY} characters")
+    return found
 
 
 def emit(

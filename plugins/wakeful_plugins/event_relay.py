@@ -1,91 +1,116 @@
-"""From the outbox into the database: each event becomes what a producer makes of it, exactly once, under the fence.
+"""From the outboxes of this host into the database: one pass over a root, or everything of one instance.
 
-The transaction's id is the producer's key, so that an event told twice is recorded once. What the database cannot
-take yet stays pending, with the reason.
+What the database refuses stays pending, with a note beside it that says why, and is not tried again until somebody
+asks: a scheduler's start, or ``wakeful coord relay``.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
-from wakeful import fence, listings, producers
-from wakeful.errors import Conflict, InvalidInput, NotFound, RunSuperseded
 from wakeful_coordination import Committed, CoordinationError
-from wakeful_plugins import emission
-from wakeful_plugins.run_instance import execution
+from wakeful_coordination.errors import RootPoisoned
+from wakeful_plugins.event_delivery import Undelivered, deliver
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from wakeful.executions import RunKey
-    from wakeful_coordination import Coordination, Event, Quarantined
+    from wakeful.attendants import Lend
+    from wakeful_coordination import Coordination, Quarantined
     from wakeful_coordination.relay import Relayed
 
-ACTOR = "system:coordination"
+_log = logging.getLogger(__name__)
 
-
-class Undelivered(CoordinationError):
-    """The database did not take an event: it stays pending, and hinders no other."""
-
-    slug = "undelivered"
+LEASE = 1.0  # seconds that one event waits for the leases of its instances; then the next one's turn has come
 
 
 def relay_once(root: Coordination, conn: Connection[Any], company: str, *, late: bool = False) -> Relayed:
-    """Settle everything pending in a company's root and deliver what the database has a producer for: one pass.
+    """Settle everything pending in a company's root and deliver what the database takes: one pass.
 
     Arguments:
         root: the company's root on this host.
         conn: an autocommit connection whose tenant is ``company``.
-        late: also record what was spent under a generation that is over. Its run's end has settled that run's money
-            by the run's own result and reservation, so this may count the same money twice: a person's decision.
+        late: also record what was spent under a generation that is over; see :func:`deliver`.
 
     Raises:
         DatabaseUnavailable: no answer; what was not delivered is still pending.
         CoordinationError: the root cannot be used any more.
     """
 
-    def deliver(outcome: Committed | Quarantined) -> None:
+    def told(outcome: Committed | Quarantined) -> None:
         if isinstance(outcome, Committed):  # what is in quarantine stays there, for people
-            _deliver(conn, company, outcome.transaction.txid, outcome.transaction.event, late=late)
+            txid = outcome.transaction.txid
+            try:
+                deliver(conn, company, txid, outcome.transaction.event, late=late)
+            except Undelivered as refusal:
+                root.undelivered.note(txid, refusal.message, refused=True)
+                raise
 
-    return root.relay(deliver)
+    return root.relay(told)
 
 
-def _deliver(conn: Connection[Any], company: str, txid: str, event: Event, *, late: bool) -> None:
-    if event.type != "spend":
-        raise Undelivered(f"nothing in the database takes events of type {event.type} yet", hint="a later release may")
-    key = execution(company, event.instance)
-    try:
-        if key is None:  # an instance of somebody else's: no run, no fence
-            producers.run(conn, _spend(company, txid, event))
-            return
+class EventRelay:
+    """Delivers events of this host's roots, each by one thread at a time. Thread-safe.
+
+    Arguments:
+        lend: the connection; not asked for while there is nothing to deliver.
+    """
+
+    def __init__(self, lend: Lend) -> None:
+        self._lend = lend
+        self._delivering = threading.Lock()
+        self._refused: dict[str, set[str]] = {}  # by company: what is not tried again unasked
+
+    def everything(self, root: Coordination, company: str, *, again: bool = False) -> None:
+        """Deliver what is pending in a company's root.
+
+        Arguments:
+            again: also what was refused before.
+
+        Raises:
+            DatabaseUnavailable: no answer; what was not delivered is still pending.
+            RootPoisoned: the root cannot be used any more.
+        """
+        pending = root.outbox.pending()
+        refused = set() if again else self._refused.get(company, set()).intersection(pending)
+        self._refused[company] = refused
+        for txid in pending:
+            if txid not in refused:
+                self._one(root, company, txid)
+
+    def of_instance(self, root: Coordination, company: str, instance: str) -> None:
+        """Deliver what one instance has said; raises as :meth:`everything`."""
+        for txid in root.outbox.pending():
+            if txid in self._refused.get(company, ()):
+                continue
+            try:
+                if root.outbox.read(txid).event.instance != instance:
+                    continue
+            except CoordinationError:  # gone meanwhile, or unreadable: that is the other pass's to say
+                continue
+            self._one(root, company, txid)
+
+    def _one(self, root: Coordination, company: str, txid: str) -> None:
+        def told(outcome: Committed | Quarantined) -> None:
+            if not isinstance(outcome, Committed):
+                return
+            with self._delivering:
+                if root.outbox.bytes_of(txid) is None:
+                    return  # the other thread was faster
+                with self._lend() as conn:
+                    deliver(conn, company, txid, outcome.transaction.event, late=False)
+
         try:
-            with fence.commit_under_claim(conn, fence.Claim(key.company, key.run, key.generation)):
-                producers.run(conn, _spend(company, txid, event, run=key.run))
-        except RunSuperseded:
-            _deliver_late(conn, key, txid, event, late=late)
-    except (InvalidInput, NotFound, Conflict) as refusal:
-        raise Undelivered(refusal.message, hint=refusal.hint) from refusal
-
-
-def _deliver_late(conn: Connection[Any], key: RunKey, txid: str, event: Event, *, late: bool) -> None:
-    """Record spend of a generation that is over, if that is wanted: never for the run's newer attempt."""
-    if listings.spend_is_recorded(conn, key.company, txid):
-        return  # before the end, by a pass that was killed before it could forget the event
-    run = listings.run(conn, key.company, key.run)
-    newer = run["generation"] != key.generation
-    if not late:
-        over = f"is at generation {run['generation']}" if newer else f"has ended ({run['state']})"
-        raise Undelivered(
-            f"run {key.run} {over}: its end settles its money without this",
-            hint="if its result did not count this, record it: wakeful coord relay --late",
-        )
-    whose = {name: run[name] for name in ("agent", "issue", "project")} if newer else {"run": key.run}
-    producers.run(conn, _spend(key.company, txid, event, **whose))
-
-
-def _spend(company: str, txid: str, event: Event, **whose: Any) -> producers.Statement:
-    amount, provenance = emission.amount(event.body), emission.provenance(event.body)
-    at = datetime.fromisoformat(event.at)
-    return producers.add_spend(company, amount, key=txid, provenance=provenance, at=at, actor=ACTOR, **whose)
+            root.relay_one(txid, told, timeout=LEASE)
+        except RootPoisoned:
+            raise
+        except CoordinationError as error:
+            refused = isinstance(error, Undelivered)
+            if refused:
+                self._refused.setdefault(company, set()).add(txid)
+            note = root.undelivered.read(txid)
+            if note is None or note.reason != error.message:
+                _log.warning("event %s of %s is not delivered: %s", txid, company, error.message)
+                root.undelivered.note(txid, error.message, refused=refused)

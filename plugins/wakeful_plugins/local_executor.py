@@ -112,7 +112,7 @@ class LocalExecutor:
             self._directories.create_beside(path / "work")
             files.publish("input.json", document)
             if spec.coordination is None and not spec.instance:
-                environment["WAKEFUL_INSTANCE"] = self._instances.token(key)
+                environment["WAKEFUL_INSTANCE"] = self._instances.token(key, files)
             self._crash(CrashPoint.RUN_INPUT)
             with self._spawning:
                 if not self._evidence.watches(key):

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from wakeful_coordination import Coordination
     from wakeful_coordination.survey import Overview
+    from wakeful_coordination.undelivered import Note
 
 Verdict = Literal["ok", "warning", "failed"]
+OLDER = "they hinder nothing; move them away once nobody needs them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,14 @@ def _sessions(root: Coordination, overview: Overview) -> Iterator[Finding]:
 
 def _transactions(overview: Overview) -> Iterator[Finding]:
     for one in overview.pending:
-        if one.problem is None:
+        if one.note is not None:
+            found = f"{one.type} of {', '.join(one.instances)} {_said(one.note)}"
+            remedy = f"wakeful coord relay tries again; wakeful coord drop {one.txid} --reason TEXT lets it go"
+            yield Finding("warning" if one.note.refused else "ok", f"pending {one.txid}", found, remedy)
+        elif one.problem is None:
             whose = ", ".join(one.instances)
-            yield Finding("ok", f"pending {one.txid}", f"{one.type} of {whose}", "wakeful coord relay delivers it")
+            remedy = "the scheduler of this host delivers it, or wakeful coord relay"
+            yield Finding("ok", f"pending {one.txid}", f"{one.type} of {whose}", remedy)
         else:
             yield Finding(
                 "warning", f"pending {one.txid}", one.problem, "wakeful coord recover sets aside what nobody can read"
@@ -79,6 +86,12 @@ def _transactions(overview: Overview) -> Iterator[Finding]:
             "being written, or left by a writer that died" if abandoned else "no transaction",
             None if abandoned else "look at it; move it away",
         )
+    for name in overview.foreign:
+        yield Finding("warning", f"foreign {name}", "none of the root's files, perhaps of an earlier layout", OLDER)
+
+
+def _said(note: Note) -> str:
+    return f"is {'refused' if note.refused else 'not delivered yet'} since {note.at[:19]}: {note.reason}"
 
 
 def _instances(root: Coordination) -> Iterator[Finding]:

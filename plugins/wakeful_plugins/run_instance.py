@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from wakeful.errors import ExecutorError
 from wakeful.executions import RunKey
-from wakeful_plugins.run_directory import coordination_root
+from wakeful_plugins.company_roots import CompanyRoots
+from wakeful_plugins.run_files import RunFiles
 
 if TYPE_CHECKING:
-    from wakeful_coordination import Coordination, CoordinationError
+    from wakeful_coordination import CoordinationError, Generation
 
 _log = logging.getLogger(__name__)
 
-# An instance is opened once and not touched again by this process: its lease kept open would only cost a descriptor.
-KEPT_LEASES = 1
+FILE = "instance"  # in the run's directory: the token of its generation
+LIMIT = 400  # bytes of it
 
 
 def execution(company: str, instance: str) -> RunKey | None:
@@ -32,24 +32,30 @@ def execution(company: str, instance: str) -> RunKey | None:
 
 
 class RunInstances:
-    """Opens the file generation of each execution; keeps one root open for each company. For any thread."""
+    """Opens the file generation of each execution, and writes down which one it was. For any thread.
+
+    What is written down in the run's directory is carried to the end of the execution, by whichever process ends it:
+    nobody asks again which generation stands.
+    """
 
     def __init__(self, data: Path) -> None:
-        self._data = data
-        self._open: dict[str, Coordination] = {}
-        self._guard = threading.Lock()
+        self._roots = CompanyRoots(data)
 
-    def token(self, key: RunKey) -> str:
-        """Return the token of the execution's generation, opened if it was not; durable on return.
+    def token(self, key: RunKey, files: RunFiles) -> str:
+        """Return the token of the execution's generation, captured if it was not; durable on return.
 
         The instance is named after run and generation, so a repeated submit, by whichever process, finds the same
         one. Where the data root lies on a filesystem that cannot prove anybody's death, the run's id is returned,
-        which captures nothing: file coordination then refuses this run's writes. Raises ExecutorError.
+        which captures nothing: file coordination then refuses this run's writes. Raises ExecutorError, and OSError
+        for the run's own directory.
         """
         from wakeful_coordination.errors import CoordinationError, InDoubt, Superseded
 
         try:
-            root = self._root(key.company)
+            carried = captured(files)
+            if carried is not None:
+                return carried.token
+            root = self._roots.root(key.company)
         except InDoubt as error:
             _log.warning("run %s gets no file coordination: %s", key.run, error.message)
             return str(key.run)
@@ -57,26 +63,28 @@ class RunInstances:
             raise _refusal(key, error) from error
         try:
             try:
-                return root.generations.open(key.cookie).token
-            except Superseded:  # an earlier submit got this far
-                return root.generations.capture(key.cookie).token
+                opened = root.generations.open(key.cookie)
+            except Superseded:  # an earlier submit got this far, and was killed before it wrote it down
+                opened = root.generations.capture(key.cookie)
         except CoordinationError as error:
             raise _refusal(key, error) from error
+        files.publish(FILE, opened.token.encode())
+        return opened.token
 
     def close(self) -> None:
         """Close the roots."""
-        with self._guard:
-            while self._open:
-                self._open.popitem()[1].close()
+        self._roots.close()
 
-    def _root(self, company: str) -> Coordination:
-        from wakeful_coordination import Coordination
 
-        with self._guard:
-            if company not in self._open:
-                path = coordination_root(self._data, company)
-                self._open[company] = Coordination.open(str(path), keep=KEPT_LEASES)
-            return self._open[company]
+def captured(files: RunFiles) -> Generation | None:
+    """Return the generation that was captured when the run was dispatched; None for a run without one.
+
+    Raises OSError, and InvalidRecord (a CoordinationError) for a damaged file.
+    """
+    from wakeful_coordination import Generation
+
+    text = files.read(FILE, LIMIT)
+    return None if text is None else Generation.parse(text.decode(errors="replace"))
 
 
 def _refusal(key: RunKey, error: CoordinationError) -> ExecutorError:

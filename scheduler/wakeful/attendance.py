@@ -89,7 +89,7 @@ class Attendance:
             self._thread.join(PARTING)
 
     def began(self, key: RunKey) -> None:
-        """An execution is watched from now on."""
+        """An execution runs here."""
         self._tell(lambda one: one.began(key))
 
     def ask(self, key: RunKey, parts: Parts) -> bool:

@@ -31,7 +31,7 @@ class Attendant(Protocol):
         """Begin to work beside the dispatcher; what takes long belongs into a thread of the attendant's own."""
 
     def began(self, key: RunKey) -> None:
-        """An execution is watched here from now on: submitted, or adopted."""
+        """An execution runs here: it was seen to, or adopted. One that ends at once is only asked about."""
 
     def ending(self, key: RunKey, outcome: str, reason: str) -> str | None:
         """Do what must be done before the end of an execution is written.

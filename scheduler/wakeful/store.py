@@ -33,6 +33,7 @@ AGGREGATES = (
     "panics",
     "recovery",
     "relay",
+    "relay",
     "settings",
     "settlement",
     "terminals",

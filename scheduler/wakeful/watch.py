@@ -19,7 +19,7 @@ class Watch:
     """Every execution under watch, by key.
 
     Attributes:
-        began: called with every execution that is watched from now on.
+        began: called with every execution that was seen to run, or adopted as one that does.
         unheard: names of the executors that could not be asked at the last poll.
     """
 
@@ -42,11 +42,9 @@ class Watch:
 
     def add(self, key: RunKey, executor: str, *, started: bool = False) -> None:
         """Watch one execution; ``started`` if its row already says that it runs."""
-        if key not in self._watched:
-            self.began(key)
         self._watched[key] = executor
         if started:
-            self._started.add(key)
+            self.runs(key)
 
     def name(self, key: RunKey) -> str:
         """Return the name of a watched execution's executor."""
@@ -103,8 +101,9 @@ class Watch:
 
     def runs(self, key: RunKey) -> None:
         """The row says by now that the execution runs: that is no news any more."""
-        if key in self._watched:
+        if key in self._watched and key not in self._started:
             self._started.add(key)
+            self.began(key)
 
     def _ask(self, name: str, keys: list[RunKey]) -> list[tuple[RunKey, Status]]:
         try:

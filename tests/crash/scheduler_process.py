@@ -2,7 +2,8 @@
 
 One argument, a JSON object: dsn, data, host, crash (name of the crash point at which it kills itself, or ""), arrival
 (which arrival there), lease (seconds of length, renewal, margin), grace (seconds), stop_children, environment
-(variables to set), fork (whether it forks once it is ready; the child ends its copy of the scheduler, and lives on).
+(variables to set), disk (a step of the coordination root before which, or "after" which, it kills itself, or ""),
+fork (whether it forks once it is ready; the child ends its copy of the scheduler, and lives on).
 Prints ``ready`` when it has looked around, and ends as a scheduler ends.
 """
 
@@ -18,6 +19,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.disks import killing
+
 import wakeful
 from wakeful import config, plugins
 from wakeful.control import Pace
@@ -25,6 +30,7 @@ from wakeful.reaper import Lease
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import KillAt
 from wakeful_plugins.local_executor import LocalExecutor
+from wakeful_plugins.run_ends import RunEnds
 
 TICK = timedelta(seconds=0.1)
 
@@ -39,6 +45,18 @@ class QuickExecutor:
     def register_executors(self, config: config.Config) -> list[LocalExecutor]:
         patience = timedelta(seconds=5)
         return [LocalExecutor(config.data, poll=TICK, drain=patience, patience=patience, crash=self._crash)]
+
+
+class KilledEnds:
+    """The ends of runs on a disk on which the process kills itself at one step."""
+
+    def __init__(self, step: str) -> None:
+        self._step = step.removeprefix("after ")
+        self._after = step.startswith("after ")
+
+    @wakeful.hookimpl
+    def register_attendants(self, config: config.Config) -> list[RunEnds]:
+        return [RunEnds(config.data, files=lambda: killing(self._step, after=self._after))]
 
 
 class AnnouncedScheduler(Scheduler):
@@ -72,8 +90,12 @@ def main(orders: dict[str, Any]) -> int:
         "stop_children": orders["stop_children"],
         "plugins_disabled": "local_executor",
     }
+    ends = []
+    if orders["disk"]:
+        flags["plugins_disabled"] += ",coordination"
+        ends = [KilledEnds(orders["disk"])]
     settings = config.load(flags, {}, Path("/"))
-    hooks = plugins.load(settings, plugins=[QuickExecutor(crash)])
+    hooks = plugins.load(settings, plugins=[QuickExecutor(crash), *ends])
     length, renewal, margin = (timedelta(seconds=seconds) for seconds in orders["lease"])
     pace = Pace(keep_alive=timedelta(seconds=0.5), frozen=timedelta(seconds=5), contend=timedelta(seconds=0.5))
     tuning = Tuning(pace=pace, lease=Lease(length, renewal, margin), crash=crash)

@@ -106,6 +106,7 @@ class Site:
         stop_children: str = "leave",
         lease: tuple[float, float, float] = (60, 20, 20),
         environment: dict[str, str] | None = None,
+        disk: str = "",
         fork: bool = False,
     ) -> SchedulerProcess:
         orders = {
@@ -118,6 +119,7 @@ class Site:
             "grace": grace,
             "stop_children": stop_children,
             "environment": environment or {},
+            "disk": disk,
             "fork": fork,
         }
         made = SchedulerProcess(orders, self.root / f"scheduler-{len(self.schedulers)}.log")

@@ -97,7 +97,7 @@ def test_an_end_is_written_after_it_was_attended_and_told_after_it_was_written(
         witness.passing.set()
         assert ended(conn)[:3] == ("succeeded", "ok", "run.ok")
         wait_until(lambda: ("ended", True) in witness.told, what="the attendant's news")
-    assert witness.told == [("began", 1), ("ending", "succeeded", "run.ok"), ("ended", True), ("stop",)]
+    assert witness.told == [("ending", "succeeded", "run.ok"), ("ended", True), ("stop",)]
     assert conn.execute("SELECT count(*) FROM wakeful.refused_report").fetchone() == (0,)
 
 

@@ -79,10 +79,17 @@ def test_doctor_names_who_is_alive_and_what_is_pending(
     verdict, found, _ = seen[f"session {root.root.sid}"]
     assert (verdict, found.startswith("alive: ")) == ("ok", True)
     assert str(os.getpid()) in found
-    assert seen[f"pending {txid}"] == ("ok", f"comment of {INSTANCE}", "wakeful coord relay delivers it")
+    assert seen[f"pending {txid}"] == (
+        "ok",
+        f"comment of {INSTANCE}",
+        "the scheduler of this host delivers it, or wakeful coord relay",
+    )
     lines = cli("coord", "doctor").out.splitlines()
     assert lines[0] == root.root.path
-    assert f"ok    pending {txid}: comment of {INSTANCE}; wakeful coord relay delivers it" in lines
+    assert (
+        f"ok    pending {txid}: comment of {INSTANCE}; the scheduler of this host delivers it, or wakeful coord relay"
+        in lines
+    )
 
 
 def test_doctor_names_who_holds_an_instance_and_waits_for_nobody(

@@ -80,12 +80,12 @@ def test_an_event_is_durable_and_printed_by_its_id(cli: CommandLine, root: Coord
     from_a_file = cli("emit", "acme.own", "@-", "--json", stdin='{"n": [1]}', **given).json
     assert from_a_file["repeated"] is False
     assert root.outbox.read(from_a_file["txid"]).event.body == {"n": [1]}
-    assert root.outbox.read(cli("emit", "status", **given).out.strip()).event.body == {}
+    assert root.outbox.read(cli("emit", "note", **given).out.strip()).event.body == {}
 
 
 def test_the_options_name_root_and_generation(cli: CommandLine, root: Coordination) -> None:
     captured, _ = agent(root, key_of(uuid.uuid4()))
-    done = cli("emit", "status", "--root", root.root.path, "--generation", captured.token)
+    done = cli("emit", "note", "--root", root.root.path, "--generation", captured.token)
     assert root.outbox.pending() == [done.out.strip()]
 
 
@@ -110,7 +110,7 @@ def test_a_key_used_by_several_at_once_is_published_once(cli: CommandLine, root:
     captured, given = agent(root, key_of(uuid.uuid4()))
     cli = CommandLine(cli.data, cli.dsn, cli.environ | given)
     with root.lease(captured.instance):
-        several = [cli.start("emit", "status", '{"to": "review"}', "--key", "k") for _ in range(4)]
+        several = [cli.start("emit", "status", '{"status": "in_review"}', "--key", "k") for _ in range(4)]
         wait_until(lambda: len(os.listdir(Path(root.root.path) / "sessions")) == 5, within=30)
     ends = [(process.communicate(timeout=60)[0].strip(), process.returncode) for process in several]
     assert set(ends) == {(root.outbox.pending()[0].encode(), 0)}
@@ -130,11 +130,13 @@ def test_a_key_used_by_several_at_once_is_published_once(cli: CommandLine, root:
         (["spend", '{"amount": "-1"}'], 2, "an exact amount"),
         (["spend", '{"amount": 1, "provenance": "guessed"}'], 2, "provenance is one of"),
         (["Not A Type"], 2, "is no event type"),
-        (["status", "--key", ""], 2, "1 to 200 characters"),
-        (["status", json.dumps({"long": "x" * 70_000})], 2, "more than 65536 bytes"),
-        (["status", "--generation", "some-run"], 2, "not a generation token"),
-        (["status", "--generation", f"other:1:{'0' * 32}"], 1, "there is no instance other"),
-        (["status", "--root", "/nonexistent/root"], 1, "there is no directory"),
+        (["status", '{"status": "review"}'], 2, "status is one of backlog, "),
+        (["status", '{"status": "done", "issue": 7}'], 2, "issue is an id"),
+        (["note", "--key", ""], 2, "1 to 200 characters"),
+        (["note", json.dumps({"long": "x" * 70_000})], 2, "more than 65536 bytes"),
+        (["note", "--generation", "some-run"], 2, "not a generation token"),
+        (["note", "--generation", f"other:1:{'0' * 32}"], 1, "there is no instance other"),
+        (["note", "--root", "/nonexistent/root"], 1, "there is no directory"),
     ],
 )
 def test_what_cannot_be_published(
@@ -152,10 +154,10 @@ def test_without_a_captured_generation_nothing_is_written(cli: CommandLine, root
     captured, given = agent(root, key_of(uuid.uuid4()))
     for name in given:
         left = {other: value for other, value in given.items() if other != name}
-        done = cli("emit", "status", **left)
+        done = cli("emit", "note", **left)
         assert (done.code, f"{name} is not set" in done.err) == (2, True)
     root.generations.replace(captured)
-    done = cli("emit", "status", **given)
+    done = cli("emit", "note", **given)
     assert done.code == 4
     assert "has been replaced by 2" in done.err
     assert root.outbox.pending() == []
@@ -168,7 +170,7 @@ def test_emit_loads_no_database_driver(cli: CommandLine, root: Coordination) -> 
         "sys.exit(code or ','.join({'psycopg', 'rich', 'watchdog.observers'} & sys.modules.keys()) or None)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "emit", "status"],
+        [sys.executable, "-c", program, "emit", "note"],
         env=CommandLine(cli.data, None, cli.environ | given).environment(),  # a run's processes are told no DSN
         capture_output=True,
         text=True,
@@ -181,7 +183,7 @@ def test_emit_loads_no_database_driver(cli: CommandLine, root: Coordination) -> 
 def test_the_documented_commands_publish(cli: CommandLine, root: Coordination, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/coordination.md").read_text()
     (script,) = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "status.json").write_text('{"to": "review"}')
+    (tmp_path / "status.json").write_text('{"status": "in_review"}')
     _, given = agent(root, key_of(uuid.uuid4()))
     function = f'wakeful() {{ {shlex.join(cli.words())} "$@"; }}\n'
     subprocess.run(["sh", "-ec", function + script], env=cli.environment(**given), cwd=tmp_path, timeout=60, check=True)
@@ -270,9 +272,24 @@ def test_each_company_has_a_root_and_each_generation_an_instance(cli: CommandLin
 def test_a_root_that_cannot_be_used_keeps_the_run_from_starting(cli: CommandLine, executors: Executors) -> None:
     path = made_root(cli)
     path.mkdir(mode=0o700)
-    (path / "foreign").touch()
-    with pytest.raises(ExecutorError, match=r"gets no generation of its files: .* holds other files"):
+    (path / "root.json").mkdir()
+    with pytest.raises(ExecutorError, match=r"gets no generation of its files: .*root.json is a directory"):
         executors.new().submit(spec(cli, "true"), key_of(uuid.uuid4()))
+
+
+def test_files_of_an_earlier_layout_hinder_no_run(cli: CommandLine, executors: Executors) -> None:
+    old = made_root(cli) / str(uuid.uuid4())
+    old.mkdir(mode=0o700, parents=True)
+    old.parent.chmod(0o700)
+    (old / "notes").write_text("an agent's own")
+    seen = cli("coord", "doctor")
+    assert (seen.code, "no root yet: files of an earlier layout stand there" in seen.out) == (0, True)
+    executor, key = executors.new(), key_of(uuid.uuid4())
+    executor.submit(spec(cli, *cli.words("emit", "note")), key)
+    assert executors.ended(executor, key).report.exit_code == 0
+    assert (old / "notes").read_text() == "an agent's own"
+    seen = cli("coord", "doctor")
+    assert (seen.code, f"foreign {old.name}" in seen.out) == (0, True)
 
 
 def test_a_data_root_on_a_network_disk_runs_without_file_coordination(
@@ -286,7 +303,7 @@ def test_a_data_root_on_a_network_disk_runs_without_file_coordination(
     )
     monkeypatch.setattr("wakeful_coordination.coordination.mount_table", lambda: network)
     executor, key = executors.new(), key_of(uuid.uuid4())
-    executor.submit(spec(cli, *cli.words("emit", "status")), key)
+    executor.submit(spec(cli, *cli.words("emit", "note")), key)
     report = executors.ended(executor, key).report
     assert report.exit_code == 2
     assert "not a generation token" in report.stderr.tail
@@ -366,7 +383,7 @@ def test_what_the_database_cannot_take_stays_with_its_reason(
     answer = online("coord", "relay", "--json").json
     reasons = {one["txid"]: one["reason"] for one in answer["left"]}
     assert answer["delivered"] == [good]
-    assert "takes events of type comment yet" in reasons[comment]
+    assert "a comment needs an issue" in reasons[comment]
     assert "an exact amount" in reasons[unreadable]
     assert "does not exist" in reasons[unknown]
     assert root.outbox.pending() == sorted(reasons)

@@ -1,0 +1,139 @@
+"""What agents say by files reaches rows while a scheduler lives, before their run's end, once: real children."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from tests.conditions import wait_until
+from tests.disks import Counting
+from tests.integration.instant import running
+from tests.speaking import Host
+
+from wakeful.crash_points import CrashPoint
+from wakeful.testing import Database, HoldAt, Statements
+
+
+@pytest.fixture
+def host(database: Database, tmp_path: Path) -> Iterator[Host]:
+    made = Host(database, tmp_path)
+    yield made
+    made.conn.close()
+
+
+def spent(host: Host) -> list[tuple[Decimal, bool]]:
+    return [(row["amount"], row["run"] is not None) for row in host.rows("SELECT * FROM wakeful.spend ORDER BY id")]
+
+
+def test_events_reach_rows_while_their_run_lives_and_nobody_asks(host: Host) -> None:
+    gate = host.gate()
+    host.agent("spend=0.25", "comment=half done", "status=in_review", f"wait={gate}")
+    with running(host.scheduler()):
+        host.wake("I-1")
+        wait_until(lambda: host.rows("SELECT FROM wakeful.status_decision"), what="the decision")
+        wait_until(lambda: not host.pending(), what="an empty outbox")
+        run = host.run("running")
+        (spend,) = host.rows("SELECT * FROM wakeful.spend")
+        assert (spend["amount"], spend["run"], spend["agent"]) == (Decimal("0.25"), run["id"], "coder")
+        (comment,) = host.rows("SELECT * FROM wakeful.comment")
+        assert (comment["issue"], comment["author_kind"], comment["author"]) == ("I-1", "agent", "coder")
+        assert (comment["body"], comment["run"]) == ("half done", run["id"])
+        (decision,) = host.rows("SELECT * FROM wakeful.status_decision")
+        assert (decision["status"], decision["actor"]) == ("in_review", "agent:coder")
+        host.open(gate)
+        assert host.run()["state"] == "succeeded"
+
+
+def test_what_was_said_is_recorded_before_the_end_is(host: Host) -> None:
+    held = HoldAt(CrashPoint.TERMINAL_BEFORE_COMMIT)
+    host.agent("spend=0.5", "comment=done")
+    with running(host.scheduler(crash=held)):
+        host.wake("I-1")
+        held.wait_reached()
+        assert spent(host) == [(Decimal("0.5"), True)]
+        assert len(host.rows("SELECT FROM wakeful.comment")) == 1
+        assert (host.pending(), host.rows("SELECT ended_at FROM wakeful.run")) == ([], [{"ended_at": None}])
+        held.release()
+        assert host.run()["state"] == "succeeded"
+
+
+def test_what_a_killed_attempt_said_is_its_own(host: Host) -> None:
+    """Its runner and its tree are killed; its authority passes to the next generation only after it was heard."""
+    host.agent("spend=0.5", f"line={host.home / 'lines'}", before="", after="; kill -9 $PPID", max_attempts=1)
+    with running(host.scheduler()):
+        host.wake("I-1")
+        run = host.run()
+    assert run["reason"] == "run.attempts"
+    assert spent(host)[0] == (Decimal("0.5"), True)
+    assert host.rows("SELECT attempt FROM wakeful.spend WHERE amount = 0.5") == [{"attempt": 1}]
+    assert host.pending() == []
+
+
+def test_without_events_there_are_no_statements(host: Host, statements: Statements) -> None:
+    gate, disk = host.gate(), Counting()
+    host.agent(f"wait={gate}")
+    with running(host.scheduler(rescan=timedelta(seconds=0.05), files=lambda: disk)):
+        host.wake("I-1")
+        host.run("running")
+        wait_until(lambda: disk.listed, what="a first look")
+        with statements.none(), host.root() as root:
+            before = disk.listed
+            for _ in range(5):
+                root.outbox.ring()
+            wait_until(lambda: disk.listed > before + 10, what="ten looks at an empty outbox")
+        host.open(gate)
+        host.run()
+
+
+def test_what_was_said_while_no_scheduler_lived_is_heard_by_the_next(host: Host) -> None:
+    first, second = host.gate("first"), host.gate("second")
+    host.agent(f"wait={first}", "spend=0.75", f"line={host.home / 'said'}", f"wait={second}")
+    with running(host.scheduler()):
+        host.wake()
+        host.run("running")
+    host.open(first)
+    wait_until(lambda: (host.home / "said").exists(), what="the agent's word")
+    assert (len(host.pending()), spent(host)) == (1, [])
+    with running(host.scheduler()):
+        wait_until(lambda: spent(host), what="the spend")
+        assert host.run("running")["state"] == "running"
+        host.open(second)
+        host.run()
+    assert spent(host) == [(Decimal("0.75"), True)]
+
+
+def test_what_the_database_refuses_is_kept_with_its_reason_and_hinders_nothing(host: Host) -> None:
+    host.agent("raw=0.1", "other=acme.own", "spend=0.5")
+    with running(host.scheduler()):
+        host.wake()
+        run = host.run()
+        assert (run["state"], spent(host)) == ("succeeded", [(Decimal("0.5"), True)])
+    refused, unknown = host.pending()
+    with host.root() as root:
+        reasons = [root.undelivered.read(name.removesuffix(".json")) for name in (refused, unknown)]
+    assert reasons[0] is not None
+    assert reasons[1] is not None
+    assert "an exact amount" in reasons[0].reason
+    assert "takes events of type acme.own" in reasons[1].reason
+    assert reasons[0].refused
+
+
+def test_a_doorbell_that_nobody_hears_costs_latency_only(host: Host) -> None:
+    gate = host.gate()
+    host.agent("spend=0.25", f"wait={gate}")
+    with running(host.scheduler(rescan=timedelta(seconds=0.2))):
+        host.wake()
+        host.run("running")
+        wait_until(lambda: spent(host), what="the spend")
+        os.rename(host.path / "doorbell", host.path / "deaf")
+        (host.path / "doorbell").mkdir(mode=0o700)
+        with host.root() as root:
+            own = root.generations.capture(host.carried(host.run("running")["id"]).instance)
+            root.publish(root.transaction(own, "spend", {"amount": 1}))
+        wait_until(lambda: len(spent(host)) == 2, what="the second spend")
+        host.open(gate)
+        host.run()
