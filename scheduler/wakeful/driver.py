@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -195,12 +196,11 @@ class Driver(threading.Thread):
         memory, lookout = self._memory, self._lookout
         with self._session.autocommit() as conn:
             if memory.is_caught_up:
-                for window in memory.passed_windows():
-                    self._attempt(conn, ("window", window.owner), lambda window=window: lookout.window(conn, window))  # type: ignore[misc]  # mypy cannot infer such a lambda
+                for n, window in enumerate(memory.passed_windows()):
+                    self._attempt(conn, ("window", window.owner), partial(lookout.window, conn, window, ask=n == 0))
                 self.ready.set()
             if memory.is_caught_up and (job := memory.next_job()) is not None:
-                read = (lambda: lookout.gates(conn)) if job == ("gates",) else (lambda: lookout.named(conn, job[1]))
-                self._attempt(conn, job, read)
+                self._attempt(conn, job, partial(lookout.job, conn, job))
             memory.ripen()
             if (walk := memory.walks.take(self._clock.monotonic())) is not None:
                 self._walk(conn, walk)

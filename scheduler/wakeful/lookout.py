@@ -6,6 +6,7 @@ get lost.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,9 +20,11 @@ from wakeful.clock import DatabaseTime
 from wakeful.coalesce import Source
 from wakeful.errors import PluginError
 from wakeful.line import Manner
-from wakeful.memory import Memory, manner_of
+from wakeful.memory import Job, Memory, manner_of
 from wakeful.owners import NamesReceipts
 from wakeful.window import Entry, Window
+
+log = logging.getLogger("wakeful.driver")
 
 SHARDS = list(range(16))
 # Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
@@ -43,11 +46,25 @@ class Lookout:
         self._time = time
         self._size = size
         self._namers = namers
+        self._warned: set[str] = set()
 
-    def window(self, conn: Connection[Any], window: Window) -> None:
+    def job(self, conn: Connection[Any], job: Job) -> None:
+        """Do the next part of what is read in the background after a start."""
+        match job:
+            case ("gates",):
+                self.gates(conn)
+            case ("named", owner):
+                self.named(conn, owner)
+            case ("owners",):
+                self.owners(conn)
+
+    def window(self, conn: Connection[Any], window: Window, *, ask: bool = True) -> None:
         """Read what is overdue, fairly, and what comes next; with a page full of overdue ones the rest comes later.
 
         Rows that somebody else holds are left out: they come back by themselves, and would fill every page.
+
+        Arguments:
+            ask: whether to ask for the time where no row tells it.
         """
         memory = self._memory
         companies, rows = memory.held()
@@ -68,7 +85,8 @@ class Lookout:
             window.stale = True
             return
         near = store.run(conn, "window.upcoming", parameters).fetchall()
-        self._time.observe(near[-1].now if near else self.now(conn))
+        if near or ask:
+            self._time.observe(near[-1].now if near else self.now(conn))
         entries = [Entry(row.company, row.id, row.due_at) for row in near]
         memory.opened(window, entries, self._size, complete=not companies)
 
@@ -95,6 +113,16 @@ class Lookout:
             memory.probe((row.company, row.gate, row.key), row.first)
         last = rows[-1] if len(rows) == PASS else None
         memory.gates_after = None if last is None else (last.company, last.gate, last.key)
+
+    def owners(self, conn: Connection[Any]) -> None:
+        """Say, once, of whose due wakes no plugin here looks after: they stay due, for a scheduler that loads it."""
+        for row in store.run(conn, "window.owners", {"known": list(self._memory.windows)}).fetchall():
+            if row.owner not in self._warned:
+                self._warned.add(row.owner)
+                log.warning(
+                    "no loaded plugin times wakes of owner %s: they wait for a scheduler that has it", row.owner
+                )
+        self._memory.owners_read = True
 
     def named(self, conn: Connection[Any], owner: str) -> None:
         """Read one page of the receipts that other rows of an owner name: each is due at once.

@@ -27,7 +27,7 @@ BEFORE_ALL: Source = ("", "", "")
 SETTLEMENT = "settlement"  # the owner whose receipts are only settled
 HELD = 1000  # rows of one company that somebody else holds; from there on none of it are read
 
-Job = tuple[str, ...]  # ("window", owner), ("gates",), ("named", owner), ("walk", company, gate, key)
+Job = tuple[str, ...]  # ("window", owner), ("gates",), ("named", owner), ("owners",), ("walk", company, gate, key)
 
 
 class Memory:
@@ -67,6 +67,7 @@ class Memory:
         self._namers = tuple(namers)
         self.gates_after: Source | None = None  # how far the gates have been probed; None: all
         self.named_after: dict[str, Any] = {}  # by owner, how far its names have been read; absent: all
+        self.owners_read = True  # whether it is known whose wakes nobody here looks after
         self.jobs: Debts[Job] = Debts(draw)  # of what is read
         self._owed: Debts[Look] = Debts(draw)  # of receipts whose passes failed
         self.last_company = ""
@@ -86,6 +87,7 @@ class Memory:
         self._owed.forget_old(self._clock.monotonic())
         self.gates_after = BEFORE_ALL
         self.named_after = dict.fromkeys(self._namers)
+        self.owners_read = False
 
     def forgive(self) -> None:
         """Let everything that failed be tried at once."""
@@ -109,11 +111,8 @@ class Memory:
         """Return the monotonic time of the next deadline or horizon, None when only a signal can bring work."""
         now = self._clock.monotonic()
         moments = [self._deadlines.next(), self._returning.next(), self.walks.next_moment(), self.jobs.next(now)]
-        moments += [
-            self._time.monotonic_at(window.horizon)
-            for window in self.windows.values()
-            if window.horizon is not None and not window.stale and self.jobs.rest(("window", window.owner), now) is None
-        ]
+        ahead = [window for window in self.windows.values() if not window.stale and self._may_read(window)]
+        moments += [self._time.monotonic_at(window.horizon) for window in ahead if window.horizon is not None]
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property
@@ -123,15 +122,19 @@ class Memory:
 
     def passed_windows(self) -> list[Window]:
         """Return the windows whose next deadlines have to be read."""
-        time, now = self._time.now(), self._clock.monotonic()
-        passed = [window for window in self.windows.values() if time is None or window.passed(time)]
-        return [window for window in passed if self.jobs.rest(("window", window.owner), now) is None]
+        now = self._time.now()
+        passed = [window for window in self.windows.values() if now is None or window.passed(now)]
+        return [window for window in passed if self._may_read(window)]
+
+    def _may_read(self, window: Window) -> bool:
+        return self.jobs.rest(("window", window.owner), self._clock.monotonic()) is None
 
     def next_job(self) -> Job | None:
         """Return the next part of what is read in the background after a start."""
         now = self._clock.monotonic()
         jobs: list[Job] = [("gates",)] if self.gates_after is not None else []
         jobs += [("named", name) for name in self.named_after]
+        jobs += [] if self.owners_read else [("owners",)]
         return next((job for job in jobs if self.jobs.rest(job, now) is None), None)
 
     def held(self) -> tuple[list[str], list[UUID]]:
@@ -240,9 +243,7 @@ class Memory:
                     self._returns(Look(company, wake), now + BUSY, signalled=False)
                 else:
                     self._deadline(Look(company, wake, after), outcome.due_at)
-            elif (
-                isinstance(outcome, Park) and outcome.due_at is not None and (not waits or waits.knows(outcome.due_at))
-            ):
+            elif isinstance(outcome, Park) and outcome.due_at and (not waits or waits.knows(outcome.due_at)):
                 self._deadline(Look(company, wake), outcome.due_at)
         for wake in result.reopened:
             self.is_due(company, wake, signalled=True)

@@ -41,6 +41,7 @@ class Remembering:
         self.memory.forget()
         self.memory.gates_after = None
         self.memory.named_after.clear()
+        self.memory.owners_read = True
 
     def ready(self) -> Remembering:
         self.time.observe(NOW)
@@ -341,6 +342,7 @@ def test_forgetting_forgets_all_and_asks_for_all() -> None:
     assert one.memory.next_moment() is None
     assert one.memory.gates_after == ("", "", "")
     assert one.memory.named_after == {"request": None}
+    assert not one.memory.owners_read
     assert len(one.memory.passed_windows()) == 3
 
 
@@ -463,6 +465,9 @@ def test_what_is_read_in_the_background_goes_on_beside_what_fails() -> None:
     one.memory.jobs.failed(("gates",), one.clock.at)
     assert one.memory.next_job() == ("named", "request")
     del one.memory.named_after["request"]
+    one.memory.owners_read = False
+    assert one.memory.next_job() == ("owners",)
+    one.memory.owners_read = True
     assert one.memory.next_job() is None
     assert not one.memory.has_work()
     one.clock.at += 0.5

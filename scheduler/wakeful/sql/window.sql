@@ -102,3 +102,15 @@ SELECT g.company, g.wait_gate AS gate, g.wait_key AS key, CASE g.wait_gate
           AND w.state IN ('deferred', 'queued', 'claimed', 'error')
         ORDER BY w.id LIMIT 1) END AS first
 FROM (SELECT * FROM gate LIMIT %(limit)s) AS g
+
+-- name: owners
+-- Owners with deadlines that are none of the known ones; from one distinct owner to the next.
+WITH RECURSIVE owner AS (
+    (SELECT w.owner FROM wakeful.wake w
+     WHERE w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error') ORDER BY w.owner LIMIT 1)
+    UNION ALL
+    SELECT n.owner FROM owner CROSS JOIN LATERAL (
+        SELECT w.owner FROM wakeful.wake w
+        WHERE w.due_at IS NOT NULL AND w.state IN ('deferred', 'queued', 'claimed', 'error') AND w.owner > owner.owner
+        ORDER BY w.owner LIMIT 1) AS n)
+SELECT o.owner FROM owner o WHERE o.owner <> ALL (%(known)s::text[]) LIMIT 20
