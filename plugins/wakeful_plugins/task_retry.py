@@ -36,7 +36,9 @@ def judge_retry(fact: Fact) -> Verdict:
 
     if fact.issue_is_terminal:
         return End("retired", "issue.terminal", f"issue {fact.issue} is {fact.issue_status}")
-    if fact.assignee is not None and (fact.assignee_kind, fact.assignee) != ("agent", fact.agent):
+    if fact.belongs_to_another and fact.review is not None:
+        return End("retired", "issue.reviewer", f"the review of issue {fact.issue} is {fact.reviewer or 'nobody'}'s")
+    if fact.belongs_to_another:
         state = "cancelled" if fact.assignee_kind == "user" else "retired"
         return End(state, "retry.reassigned", f"issue {fact.issue} went to {fact.assignee_kind} {fact.assignee}")
     if fact.certified_run is None or fact.source_state is None:

@@ -21,6 +21,7 @@ from psycopg import Connection
 
 from wakeful import judgement, reading, store, writes
 from wakeful.crash_points import Crash, CrashPoint
+from wakeful.errors import Conflict
 from wakeful.judges import Judges
 from wakeful.outcomes import End, Gone, Moved, Outcome, Park
 from wakeful.results import storable
@@ -222,7 +223,12 @@ def due(conn: Connection[Any], company: str | None, limit: int) -> dict[str, lis
     Arguments:
         company: whose; None: all that this login sees.
         limit: how many together.
+
+    Raises:
+        Conflict: nothing may be admitted now.
     """
+    if store.run(conn, "intents.halted", prepare=False).fetchall()[0].halted:
+        raise Conflict("nothing is admitted: the instance drains, or is switched off", hint="see: wakeful settings")
     found: dict[str, list[UUID]] = {}
     for row in store.run(conn, "intents.due", {"company": company, "limit": limit}, prepare=False):
         found.setdefault(row.company, []).append(row.id)

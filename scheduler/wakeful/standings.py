@@ -66,9 +66,14 @@ def of_wake(row: Any) -> tuple[Standing, str]:
     if row.due_at is None:
         return Standing.WAITING, "it has no deadline; a signal of its own has to come"
     if row.due_at > row.now:
+        match row.state:
+            case "claimed":
+                return Standing.DUE, f"{row.claimed_by} has taken it and looks at it"
+            case "error":
+                return Standing.SLEEPING, "it could not be dispatched, and is tried again"
         return Standing.SLEEPING, "its time has not come"
     if row.state == "claimed":
-        return Standing.DUE, f"{row.claimed_by} has taken it and looks at it"
+        return Standing.DUE, f"{row.claimed_by} took it and did not come back; another scheduler has to look at it"
     return Standing.DUE, f"its time has come; a scheduler with a plugin for kind {row.kind} has to look at it"
 
 

@@ -196,6 +196,34 @@ def test_a_review_that_goes_elsewhere_before_its_run_starts_ends_the_run(conn: C
     assert conn.execute("SELECT state, reason FROM wakeful.run").fetchall() == [("cancelled", "issue.reviewer")]
 
 
+def test_whatever_repeats_a_review_is_a_review(conn: Conn) -> None:
+    wake = intent(conn, status="in_review", review="R-1")
+    admit(conn, wake)
+    [key] = start(conn)
+    end(conn, key, "failed")
+    again = wakeful.run(conn, wakeful.request_retry(ACME, key.run)).wake
+    assert again is not None
+    assert list(admit(conn, again).runs) == [again]
+    [key] = start(conn)
+    end(conn, key, "failed")
+    third = wakeful.run(conn, wakeful.rearm_wake(ACME, wake)).wake
+    assert third is not None
+    assert row(conn, third, "kind", "state", "review") == ("native_status", "deferred", "R-1")
+    assert list(admit(conn, third).runs) == [third]
+    [key] = start(conn)
+    [limited] = conn.execute("SELECT wakeful.save_behind_limit('acme', %s, wakeful.now())", (key.run,)).fetchone()
+    assert row(conn, limited, "review", "decision") == row(conn, third, "review", "decision")
+    end(conn, key, "failed")
+    # Of what is no intent any more, a review that went elsewhere is retired.
+    chat = wakeful.run(conn, wakeful.open_chat_action(ACME, key.run, actor="user:ann")).wake
+    late = chat or wakeful.run(conn, wakeful.request_retry(ACME, key.run)).wake
+    assert late is not None
+    assert row(conn, late, "review") == ("R-1",)
+    say(conn, wakeful.assign_review(ACME, "I-1", None))
+    admission().judge_now(conn, ACME, limited)
+    assert row(conn, limited, "state", "reason") == ("retired", "issue.reviewer")
+
+
 def test_an_agent_that_is_no_more_ends_all_intents_of_its_scope(conn: Conn) -> None:
     wakes = [intent(conn), intent(conn)]
     say(conn, wakeful.terminate_agent(ACME, "coder"))

@@ -92,6 +92,25 @@ def status_(invocation: Invocation, issue_id: str, status: str) -> None:
     invocation.say(f"{invocation.noun('issue')} {issue_id}: {made.state}")
 
 
+@issue.command("review")
+@click.argument("issue_id", metavar="ID")
+@click.argument("reviewer", metavar="WHO", required=False)
+@click.option("--nobody", is_flag=True, help="Take the review away.")
+@pass_invocation
+def review(invocation: Invocation, issue_id: str, reviewer: str | None, nobody: bool) -> None:
+    """Say who reviews an issue: agent:ID or user:ID. The status in_review wakes an agent, this does not."""
+    from wakeful import producers
+
+    if nobody is (reviewer is not None):
+        raise click.UsageError("say who reviews it, or --nobody")
+    with invocation.connection() as conn:
+        company = invocation.company(conn, known=False)
+        statement = producers.assign_review(company, issue_id, reviewer, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company, issue=issue_id)
+    as_before = ", as before" if made.outcome == "existing" else ""
+    invocation.say(f"{invocation.noun('issue')} {issue_id}: {reviewer or 'nobody'} reviews it{as_before}")
+
+
 @issue.command("list")
 @pages.by_state
 @pages.paged

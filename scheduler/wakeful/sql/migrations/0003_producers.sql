@@ -628,10 +628,12 @@ BEGIN
             EXIT WHEN held IS NOT NULL;
         END IF;
         INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                                  due_at, effect_root, certified_run, certified_generation, estimate, comments, card, card_status)
+                                  due_at, effect_root, certified_run, certified_generation, estimate, comments, card, card_status,
+                                  review)
         VALUES (source.company, fresh, 'task_retry', coalesce(origin.priority, 0), source.agent, source.issue, source.project,
                 'on_demand', who.kind, who.id, coalesce(request_retry.payload, origin.payload, '{}'), request_retry.key,
-                wakeful.now(), fresh, source.id, source.generation, origin.estimate, source.comments, origin.card, origin.card_status)
+                wakeful.now(), fresh, source.id, source.generation, origin.estimate, source.comments, origin.card, origin.card_status,
+                origin.review)
         ON CONFLICT (company, certified_run) WHERE kind = 'task_retry' AND (state = 'deferred' OR run IS NOT NULL) DO NOTHING;
         IF FOUND THEN
             PERFORM wakeful.record_audit(source.company, actor, 'retry', 'run:' || source.id, NULL, jsonb_build_object('wake', fresh));
@@ -683,12 +685,12 @@ BEGIN
     END IF;
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
                               due_at, effect_root, rearm_of, certified_run, certified_generation, estimate,
-                              comments, card, card_status)
+                              comments, card, card_status, review, decision)
     VALUES (old.company, fresh, old.kind, old.priority, old.agent, old.issue, old.project, old.source, who.kind, who.id,
             old.payload, old.key, coalesce(rearm_wake.at, wakeful.now()), old.effect_root, old.id,
             CASE WHEN old.certified_run IS NOT NULL THEN coalesce(ran.id, old.certified_run) END,
             CASE WHEN old.certified_run IS NOT NULL THEN coalesce(ran.generation, old.certified_generation) END,
-            old.estimate, old.comments, old.card, old.card_status)
+            old.estimate, old.comments, old.card, old.card_status, old.review, old.decision)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         SELECT w.id INTO held FROM wakeful.wake w WHERE w.company = old.company AND w.rearm_of = old.id;
