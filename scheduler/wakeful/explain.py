@@ -36,6 +36,8 @@ class Explanation:
         interrupt_by, interrupt_at: of an interrupted wake, who asked and when.
         interrupted_run, interrupted_state, interrupted_evidence: the run that was to stop, its state, and what proves
             that its processes are gone; None: nothing does yet.
+        comments: the comments it carries, in order; card: the card whose answer it is, with its status.
+        authority: in whose name a run acts.
         ended_at, end, exit_code, exit_signal, evidence: how it ended.
         notes: what else keeps it from moving.
     """
@@ -66,6 +68,9 @@ class Explanation:
     interrupted_run: UUID | None = None
     interrupted_state: str | None = None
     interrupted_evidence: str | None = None
+    comments: tuple[str, ...] = ()
+    card: str | None = None
+    authority: str | None = None
     wake: UUID | None = None
     retry_of: UUID | None = None
     host: str | None = None
@@ -185,6 +190,8 @@ def of_wake(row: Any, brakes: tuple[str, ...] = ()) -> Explanation:
         run_state=row.run_state,
         into=row.coalesced_into,
         successor=row.rearmed_by,
+        comments=tuple(row.comments),
+        card=f"{row.card} ({row.card_status})" if row.card is not None else None,
         interrupt_by=row.interrupt_by,
         interrupt_at=row.interrupt_at,
         interrupted_run=row.interrupted_run,
@@ -221,6 +228,8 @@ def of_run(row: Any, brakes: tuple[str, ...] = ()) -> Explanation:
         reopens_at=row.reopens_at,
         next_look=row.reopens_at if row.state == "queued" else row.renew_by if row.ended_at is None else None,
         successor=row.retried_by or row.retry_wake,
+        comments=tuple(row.comments),
+        authority=row.authority,
         wake=row.wake,
         retry_of=row.retry_of,
         host=row.host,

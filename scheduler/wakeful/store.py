@@ -18,6 +18,7 @@ from psycopg.rows import RowFactory, namedtuple_row
 AGGREGATES = (
     "admission",
     "control",
+    "conversations",
     "demo",
     "dispatch",
     "doctor",

@@ -61,8 +61,13 @@ def show(
         return
     headings = [invocation.noun(heading) for heading, _ in columns]
     rendering.table(headings, [[value(row) for _, value in columns] for row in page.rows])
-    if page.after is not None:
-        rendering.note(f"more: --after {page.after}")
+    more(page.after)
+
+
+def more(after: str | None) -> None:
+    """Tell a person how to go on after a page, if anything comes after it."""
+    if after is not None:
+        rendering.note(f"more: --after {after}")
 
 
 def column(heading: str, key: str | None = None) -> Column:

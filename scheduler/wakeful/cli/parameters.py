@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -75,6 +76,18 @@ def json_value(given: str) -> Any:
         raise InvalidInput(
             f"this is not JSON: {error}", hint="""example: '{"answer": 42}'; a text: '"words"'"""
         ) from None
+
+
+def words(given: str) -> str:
+    """Read a text, ``@FILE`` to take it from a file, or ``@-`` from standard input; one line break at its end goes."""
+    if not given.startswith("@"):
+        return given
+    return _file(given[1:]).removesuffix("\n")
+
+
+def fresh_id() -> str:
+    """Return an id for something that was given none."""
+    return str(uuid.uuid4())
 
 
 def command(given: str) -> tuple[str, ...]:

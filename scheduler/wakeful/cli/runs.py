@@ -74,7 +74,7 @@ def because(row: Mapping[str, Any]) -> object:
 
 @noun()
 def run() -> None:
-    """List, show or stop runs."""
+    """List, show or stop runs, or let one take another issue."""
 
 
 run.add_command(runs, "list")
@@ -123,6 +123,25 @@ def stop(invocation: Invocation, run_id: str, reason: str | None) -> None:
         statement = producers.stop_run(company, found.id, reason=reason, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company)
     invocation.say(f"{invocation.noun('run')} {found.id} is {made.state}")
+
+
+@run.command("take")
+@click.argument("run_id", metavar="RUN")
+@click.argument("issue", metavar="ISSUE")
+@click.option("--generation", type=int, help="The run's own; an older one may take nothing. Else the present one.")
+@pass_invocation
+def take(invocation: Invocation, run_id: str, issue: str, generation: int | None) -> None:
+    """Let a live run work on another issue besides its own, until it ends or goes back to its queue."""
+    from wakeful import conversations, explain, producers
+
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        found = explain.find(conn, company, run_id, "run").id
+        current = conversations.generation(conn, company, found) if generation is None else generation
+        statement = producers.take_issue(company, found, current, issue, actor=invocation.config.actor)
+        made = invocation.produce(conn, statement, company=company, issue=issue)
+    as_before = ", as before" if made.outcome == "existing" else ""
+    invocation.say(f"{invocation.noun('run')} {found} has {invocation.noun('issue')} {issue} too{as_before}")
 
 
 @command()

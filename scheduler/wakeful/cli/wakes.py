@@ -105,6 +105,7 @@ def wakes(
     kind, _, key = (gate or "").partition(":")
     columns = [
         column("wake", "id"),
+        column("kind"),
         ("is", standing),
         column("agent"),
         column("issue"),

@@ -31,6 +31,7 @@ SELECT w.company, w.id, w.kind, w.state, w.agent, w.issue, coalesce(i.project, w
        w.created_at, w.due_at, w.ended_at, w.claimed_at, w.claimed_by,
        w.wait_gate, w.wait_key, w.wait_reason, w.wait_message, w.wait_since, w.opens_on, w.reopens_at,
        w.reason, w.error, w.error_at, w.failures, w.coalesced_into, w.rearm_of, w.run, r.state AS run_state,
+       coalesce(r.comments, w.comments) AS comments, w.card, w.card_status,
        r.host AS run_host, r.started_at AS run_started_at, r.ended_at AS run_ended_at, r.end_class AS run_end_class,
        (SELECT n.id FROM wakeful.wake n WHERE n.company = w.company AND n.rearm_of = w.id) AS rearmed_by,
        w.interrupt_by, w.interrupt_at, w.interrupted_run, x.state AS interrupted_state, x.ended_at AS interrupted_ended_at,
@@ -47,7 +48,7 @@ WHERE w.company = %(company)s AND w.id = %(id)s
 -- name: run
 -- One run, the host it is bound to, its open recovery action, and what retries it.
 SELECT r.company, r.id, r.kind, r.state, r.generation, r.attempt, a.max_attempts, r.agent, r.issue, r.project,
-       r.wake, r.retry_of, a.executor, r.labels, r.host, r.host_fixed, r.claimed_at, r.renew_by,
+       r.wake, r.retry_of, r.comments, r.authority, a.executor, r.labels, r.host, r.host_fixed, r.claimed_at, r.renew_by,
        r.queued_at, r.started_at, r.ended_at,
        r.wait_gate, r.wait_key, r.wait_reason, r.wait_message, r.wait_since, r.opens_on, r.reopens_at,
        r.stop_at, r.stop_by, r.stop_reason, r.uncertain_at,
