@@ -98,7 +98,10 @@ needs_namespace = pytest.mark.skipif(
 
 
 @needs_namespace
-def test_invariant_24_with_an_inotify_limit_of_zero_the_slow_look_does_it_and_says_so_once(path: str) -> None:
+@pytest.mark.parametrize("limit", ["max_inotify_instances", "max_inotify_watches"])
+def test_invariant_24_with_an_inotify_limit_of_zero_the_slow_look_does_it_and_says_so_once(
+    path: str, limit: str
+) -> None:
     script = """
 with Coordination.open(sys.argv[1]) as c:
     g = c.generations.open("a")
@@ -108,7 +111,7 @@ with Coordination.open(sys.argv[1]) as c:
     say("sent", c.publish(c.transaction(g, "comment", {})).txid)
     hear(); w.stop()
 """
-    limited = ["unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"', "sh"]
+    limited = ["unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{limit}; exec "$@"', "sh"]
     with Child(script, path, wrapper=limited) as child:
         said = [child.hear() for _ in range(4)]
         assert "cannot be watched" in said[0]

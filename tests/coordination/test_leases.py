@@ -273,6 +273,35 @@ def test_invariant_02_a_transaction_of_an_earlier_boot_is_brought_to_its_end(coo
         assert coord.state(generation) == "new"
 
 
+def test_invariant_02_another_hosts_session_in_a_root_that_was_moved_here_is_dead(
+    coord: Coordination, path: str
+) -> None:
+    generation = coord.generations.open("a")
+    with Child(UNFINISHED, path) as child:
+        child.hear()
+        child.kill()
+    lease = Path(path, instance_path("a"), "lease")
+    sid, _ = json.loads(lease.read_text())
+    # A local disk serves one kernel at a time: whoever wrote this under another one is gone, whatever its pid says.
+    elsewhere = "11111111-1111-1111-1111-111111111111"
+    rewrite(session_file(path, sid), host="elsewhere", boot_id=elsewhere, pid=os.getpid())
+    lease.write_text(json.dumps([sid, elsewhere]) + "\n")
+    with coord.lease("a"):
+        assert coord.state(generation) == "new"
+
+
+def test_invariant_03_a_root_that_another_host_may_be_using_is_refused_and_left_as_it_is(path: str) -> None:
+    with Coordination.open(path) as coord:
+        coord.publish(coord.transaction(coord.generations.open("a"), "comment", {}))
+    before = {one: one.stat().st_mtime_ns for one in Path(path).rglob("*")}
+    device = os.stat(path).st_dev
+    shared = f"36 35 {os.major(device)}:{os.minor(device)} / / rw - nfs4 host:/export rw"
+    # Its sessions may be those of another host, whose locks are not seen here: nobody's death can be proven.
+    with pytest.raises(InDoubt, match="nfs4"):
+        Coordination.open(path, mountinfo=shared)
+    assert {one: one.stat().st_mtime_ns for one in Path(path).rglob("*")} == before
+
+
 def test_invariant_03_in_doubt_nothing_is_acquired_changed_or_deleted(coord: Coordination, path: str) -> None:
     generation = coord.generations.open("a")
     coord.caches.write(generation, b"payload")

@@ -18,7 +18,10 @@ from wakeful_coordination.testing.children import Child
 
 
 class Failing(PosixFilesystem):
-    """The real filesystem, whose n-th call of one kind from now on fails (and with ``lasting``, all later ones)."""
+    """The real filesystem, whose n-th call of one kind from now on fails (and with ``lasting``, all later ones).
+
+    The kind ``any`` is every call that changes something.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +35,7 @@ class Failing(PosixFilesystem):
         self.calls, self._what, self._when, self._number, self._lasting = 0, what, when, number, lasting
 
     def _may_fail(self, what: str) -> None:
-        if what != self._what:
+        if what != self._what and (self._what != "any" or what == "sync"):
             return
         self.calls += 1
         if self.calls == self._when or (self._lasting and self.calls > self._when):
@@ -45,6 +48,18 @@ class Failing(PosixFilesystem):
     def write(self, fd: int, data: bytes) -> None:
         self._may_fail("write")
         super().write(fd, data)
+
+    def make_directory(self, name: str, at: int) -> bool:
+        self._may_fail("make_directory")
+        return super().make_directory(name, at)
+
+    def truncate(self, fd: int) -> None:
+        self._may_fail("truncate")
+        super().truncate(fd)
+
+    def unlink(self, name: str, at: int) -> None:
+        self._may_fail("unlink")
+        super().unlink(name, at)
 
     def create(self, name: str, at: int) -> int:
         self._may_fail("create")
@@ -243,6 +258,26 @@ except CoordinationError as error: say(type(error).__name__, error.message)
         told = child.hear()
         assert told.startswith("StorageFailed")
         assert "read-only" in told
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_a_root_that_becomes_read_only_acknowledges_nothing_and_goes_on_when_it_may(path: str, work: str) -> None:
+    files = Failing()
+    with Coordination.open(path, files=files) as coord:
+        attempt = works(coord)[work]
+        # As a disk does that its kernel has remounted after an error: whatever changes a name or a byte is refused.
+        files.arm("any", 1, errno.EROFS, lasting=True)
+        for _ in range(2):
+            told = told_by(attempt)
+            assert told is not None
+            assert "read-only" in told.message
+            assert "\n" not in told.message
+            assert told.hint
+        assert coord.outbox.pending() == []
+        assert coord.terminals.read(coord.generations.capture("a")) is None
+        files.arm("", 0, 0)
+        attempt()
+        assert coord.recover().left == ()
 
 
 def test_every_error_says_what_it_is_as_json() -> None:
