@@ -186,6 +186,7 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("wake", {"kind": ""}),
     ("wake", {"actor_kind": "robot"}),
     ("wake", {"wait_gate": "agent"}),
+    ("wake", {"wait_gate": "agent", "wait_reason": "agent.paused"}),
     ("wake", {"certified_run": UUID(int=5)}),
     ("wake", {"payload": f'"{"x" * 65_536}"'}),
     ("run", {"state": "asleep"}),
@@ -223,7 +224,8 @@ def test_each_pending_wake_has_the_one_owner_its_columns_say(
         tx, "wake", kind=kind,
         interrupt_at=datetime.now(UTC) if interrupted else None, interrupt_by="user:ann" if interrupted else None,
         chat_action="c" if chat else None, chat_outcome="processed" if chat == "folded" else None,
-        wait_gate="agent" if waits else None, wait_reason="agent.paused" if waits else None,
+        wait_gate="agent" if waits else None, wait_key="coder" if waits else None,
+        wait_reason="agent.paused" if waits else None,
     )  # fmt: skip
     by_kind = {"card": "saved_comments", "dispatch": "native_status"}.get(kind, kind)
     order = [(interrupted, "interrupt"), (chat == "open", "settlement"), (waits, "execution_wait"), (True, by_kind)]
