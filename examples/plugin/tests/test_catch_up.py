@@ -96,6 +96,17 @@ def test_an_endless_outage_is_counted_no_further_than_there_is_time_for() -> Non
     assert following(verdict) == replace(head, tick=now.replace(second=0), skipped=COUNTED)
 
 
+def test_a_tick_a_minute_late_is_no_missed_one_also_as_the_next() -> None:
+    verdict = judge(fact(Plan(HOURLY, TEN, "once"), TEN + HOUR + MINUTE))
+    assert isinstance(verdict, Proceed)
+    assert following(verdict) == Plan(HOURLY, TEN + HOUR, "once")
+
+
+def test_a_count_over_several_outages_stays_one_that_can_be_read() -> None:
+    head = Plan(HOURLY, TEN, "skip", skipped=COUNTED - 2)
+    assert following(judge(fact(head, TEN + 9 * HOUR + 30 * MINUTE))).skipped == COUNTED
+
+
 def test_one_missed_tick_is_said_in_the_singular() -> None:
     verdict = judge(fact(Plan(HOURLY, TEN, "skip"), TEN + 2 * MINUTE))
     assert isinstance(verdict, End)
@@ -142,6 +153,7 @@ def test_a_schedule_ends_with_its_last_tick() -> None:
         ({"tick": "soon"}, "tick is a time"),
         ({"tick": "2026-06-01T10:00:00"}, "tick is a time"),
         ({"tick": "0001-01-01T00:00:00+14:00"}, "tick is a time"),
+        ({"tick": "1999-12-31T23:59:59+00:00"}, "tick is a time"),
         ({"catch_up": "never"}, "catch_up is one of"),
         ({"catch_up": ["skip"]}, "catch_up is one of"),
         ({"cap": 0}, "cap is 1 to 1000"),

@@ -196,6 +196,15 @@ def test_the_last_tick_is_the_last_of_all(fields: Fields, moment: tuple[str, dat
     assert made.last(after, before) == latest
 
 
+@given(st.sampled_from(["*/20 * * * *", "7 * * * *", "30 2 * * *"]), moments())
+def test_a_time_means_the_same_in_any_zone(expression: str, moment: tuple[str, datetime]) -> None:
+    zone, after = moment
+    made = schedule(expression, zone)
+    found = list(islice(made.ticks(after.astimezone(ZoneInfo(zone))), 9))
+    assert found == list(islice(made.ticks(after), 9))
+    assert all(tick.tzinfo is UTC for tick in found)
+
+
 def test_the_zones_of_the_model_change_when_it_says() -> None:
     for name, changes in ZONES.items():
         for change in changes:
