@@ -295,6 +295,21 @@ def test_after_its_grace_and_one_look_it_is_silent(conn: Conn, clock: Any) -> No
     assert (after.due_at, after.grace_from, after.version) == (None, before.grace_from, before.version)
 
 
+def test_what_nobody_has_looked_at_yet_has_the_one_grace_of_the_command(conn: Conn, clock: Any) -> None:
+    """It was due when another run came first."""
+    wake = save(conn)
+    key = working(conn)
+    interrupt(conn)
+    assert row(conn, wake, "wait_gate", "wait_reason", "wait_since = interrupt_at") == (
+        *("execution", "execution.live_run", True),
+    )
+    clock.advance(31)
+    assert parked(admit(conn, wake), wake) == "execution.live_run"
+    assert row(conn, wake, "due_at", "grace_from = interrupt_at") == (None, True)
+    stop(conn, key)
+    assert len(admit(conn, wake).runs) == 1
+
+
 def test_messages_are_read_again_at_admission(conn: Conn) -> None:
     key, wake = working(conn), save(conn)
     save(conn, "c-2")
