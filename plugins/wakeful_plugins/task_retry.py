@@ -46,9 +46,13 @@ def judge_retry(fact: Fact) -> Verdict:
     if (fact.source_generation or 0) < (fact.certified_generation or 1):
         message = f"run {fact.certified_run} never had the generation {fact.certified_generation}"
         return End("failed", "retry.uncertified", message)
-    if fact.newer_run is not None:
+    saved = fact.saved.comments if fact.saved is not None else ()
+    comments = tuple(one.id for one in saved if not one.deleted)
+    # Words that no run was given are this retry's alone.
+    overtaken = not any(not one.deleted and not one.delivered for one in saved)
+    if overtaken and fact.newer_run is not None:
         return End("retired", "retry.superseded", f"run {fact.newer_run} came after it", into=fact.newer_run)
-    if fact.newer_input is not None:
+    if overtaken and fact.newer_input is not None:
         return End("retired", "retry.newer_input", f"wake {fact.newer_input} brings newer input", into=fact.newer_input)
     if fact.source_state == "succeeded":
         return End("retired", "retry.succeeded", "it succeeded after all", into=fact.certified_run)
@@ -56,8 +60,7 @@ def judge_retry(fact: Fact) -> Verdict:
         key = fact.issue or str(fact.certified_run)
         message = f"run {fact.certified_run}, which is to be retried, has not ended"
         return Wait(Refusal("execution", key, "execution.source", message, "the end of that run"))
-    comments = fact.saved.comments if fact.saved is not None else ()
-    return Proceed(retry_of=fact.certified_run, comments=tuple(one.id for one in comments if not one.deleted))
+    return Proceed(retry_of=fact.certified_run, comments=comments)
 
 
 class Settlements:

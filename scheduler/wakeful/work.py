@@ -52,7 +52,7 @@ def _work(row: Any) -> Work:
         unusable = f"its payload, its comments or cards, or its agent's environment, cannot be read: {error}"
     spec = RunSpec(
         command=tuple(row.command),
-        input=_input(row, payload) | {"comments": comments, "cards": cards},
+        input=_input(row, payload, comments, cards),
         agent=row.agent,
         issue=row.issue,
         cwd=row.cwd,
@@ -66,7 +66,7 @@ def _work(row: Any) -> Work:
     return Work(row.executor, spec, row.run_state == "stopping", unusable)
 
 
-def _input(row: Any, payload: Any) -> dict[str, Any]:
+def _input(row: Any, payload: Any, comments: list[Any], cards: list[Any]) -> dict[str, Any]:
     wake = None
     if row.wake is not None:
         wake = {
@@ -98,6 +98,8 @@ def _input(row: Any, payload: Any) -> dict[str, Any]:
         "wake": wake,
         "retry_of": retried,
         "authority": row.authority,
+        "comments": comments,
+        "cards": cards,
         "session": row.session,
         "deadline": None if row.max_runtime is None else row.deadline.isoformat(),
     }

@@ -10,7 +10,7 @@ from wakeful import backoff, connections, listings, outcomes, results, standings
 from wakeful.cli.settings import KNOWN
 from wakeful.control import Pace
 from wakeful.executions import EndClass, Grade, RunSpec
-from wakeful.producers.arguments import PAYLOAD_BYTES, PAYLOAD_LEVELS
+from wakeful.producers.arguments import BODY_BYTES, PAYLOAD_BYTES, PAYLOAD_LEVELS
 from wakeful_plugins import reader_rules, result_reader
 
 SOURCES = Path(wakeful.__file__).parents[2]
@@ -38,6 +38,8 @@ def test_the_numbers() -> None:
     assert table["an answer of the database"].startswith(f"{connections.DEADLINE.seconds} s")
     assert table["payload"] == f"{PAYLOAD_BYTES >> 10} KiB"
     assert table["payload, levels of lists and mappings"] == f"{PAYLOAD_LEVELS}"
+    assert table["comment"] == f"{BODY_BYTES >> 10} KiB"
+    assert table["question of a card, answer to it"] == f"{PAYLOAD_BYTES >> 10} KiB each"
     assert table["result"] == f"{results.LIMIT >> 10} KiB"
     assert table["session token"] == f"{results.SESSION} bytes"
     assert table["lines of usage in a result"] == str(usage.LINES)

@@ -16,7 +16,7 @@ PAGE = (SOURCES / "docs/reference/reasons.md").read_text(encoding="utf-8")
 COMMANDS = (SOURCES / "docs/reference/cli.md").read_text(encoding="utf-8")
 FIRST = [
     *("company", "budget", "agent", "circuit", "project", "hold", "recovery", "issue", "dependency", "execution"),
-    *("provider", "concurrency", "rate", "plugin", "chat", "intent", "retry", "wake", "run"),
+    *("provider", "concurrency", "rate", "plugin", "chat", "comments", "card", "intent", "retry", "wake", "run"),
 ]
 REASON = re.compile(rf"(?:{'|'.join(FIRST)})\.[a-z_]*[a-z]")
 

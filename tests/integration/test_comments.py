@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.passes import admission, admit, end, follow, parked, row, runs, start
 from tests.rows import audits, say
 from tests.saved import busy, given, save, started
+from tests.schedulers import InstantExecutor, schedulers
 
 import wakeful
 from wakeful import producers
@@ -420,3 +423,38 @@ def test_what_met_a_providers_limit_counts_as_undelivered(conn: Conn) -> None:
     assert (comments, kind) == (["c-2"], "saved_comments")
     say(conn, wakeful.clear_account("acme", "p/default"))
     assert given(conn, admit(conn, again, signalled=True).runs[again])[0] == ["c-2"]
+
+
+def test_a_retry_keeps_words_that_no_run_was_given_whatever_came_after(conn: Conn) -> None:
+    saved = save(conn, "c-1")
+    run = admit(conn, saved.wake).runs[saved.wake]
+    (key,) = start(conn)
+    end(conn, key)  # its command could not be started
+    newer = save(conn, "c-2")
+    retry = wakeful.run(conn, wakeful.request_retry("acme", run)).wake
+    assert retry is not None
+    end(conn, started(conn, newer.wake))
+    assert given(conn, admit(conn, retry).runs[retry])[0] == ["c-1"]
+
+
+# ── a whole scheduler ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_said_while_a_run_works_is_given_to_the_next_one(
+    database: Database, conn: Conn, tmp_path: Path
+) -> None:
+    executor = InstantExecutor()
+    executor.holding = True
+    with schedulers(database, tmp_path) as fleet:
+        fleet.start(executor=executor)
+        say(conn, wakeful.request_wake("acme", "coder", "I-1"))
+        wait_until(lambda: executor.submitted, what="the first run")
+        say(conn, wakeful.create_card("acme", "I-1", "coder", "Ship?", id="k-1"))
+        for id in ("c-1", "c-2"):
+            save(conn, id)
+        say(conn, wakeful.answer_card("acme", "k-1", "yes", actor="user:bob"))
+        executor.let_go()
+        wait_until(lambda: len(runs(conn, "ended_at IS NOT NULL")) == 3, what="three runs")
+    words = conn.execute("SELECT comments, authority FROM wakeful.run ORDER BY created_at OFFSET 1").fetchall()
+    assert sorted(words) == [([], "user:bob"), (["c-1", "c-2"], "user:ann")]
+    assert conn.execute("SELECT DISTINCT state FROM wakeful.wake").fetchall() == [("linked",)]
