@@ -55,7 +55,10 @@ class Authority:
         return self._settle(txid, resolving=False, timeout=timeout)
 
     def resolve(self, instance: str) -> None:
-        """Bring the transaction that a dead session left under an instance to its end; then clear its claim."""
+        """Bring the transaction that a dead session left under an instance to its end; then clear its claim.
+
+        On return its outcome survives power loss. Raises what :meth:`settle` raises.
+        """
         txid = self._marked(instance)
         if txid is not None:
             with contextlib.suppress(NotFound):
@@ -66,14 +69,20 @@ class Authority:
                 self._unmark((instance,), txid)
 
     def receipt(self, txid: str) -> Transaction | None:
-        """Return a committed transaction from its receipt, whoever owned it; None where there is none."""
+        """Return a committed transaction from its receipt, whoever owned it; None where there is none.
+
+        Raises InvalidRecord, UnsafePath, StorageFailed.
+        """
         place = layout.receipts_path(layout.record_id(txid, "transaction id"))
         with self._root.directory(place) as at:
             data = publish.read_file(self._root, at, f"{txid}.json", place=place, limit=record.LIMIT)
         return None if data is None else parse_transaction(data, txid=txid)
 
     def forget(self, txid: str) -> None:
-        """Take a settled transaction out of the outbox: everyone who is to hear of it has."""
+        """Take a settled transaction out of the outbox: everyone who is to hear of it has.
+
+        Not flushed: after a power cut it may be told again. Raises UnsafePath, StorageFailed.
+        """
         self._outbox.forget(txid)
         self._durable.pop(txid, None)
 

@@ -145,7 +145,7 @@ class Coordination:
         """Return a transaction, not yet prepared: an event in the scope of ``captured``, and the files it changes.
 
         ``others`` are further captured generations it stands on. Keep the value, or its ``txid``, to repeat
-        the very same transaction after a crash.
+        the very same transaction after a crash. Raises NotCaptured, InvalidRecord.
         """
         if not isinstance(captured, Generation):
             raise NotCaptured("no generation was captured for this write", hint="capture it at dispatch and carry it")
@@ -171,31 +171,48 @@ class Coordination:
     def publish(self, transaction: Transaction) -> Prepared:
         """Prepare a transaction and ring the doorbell; on return it survives SIGKILL and power loss.
 
-        Somebody's relay applies it later. The same transaction again is answered, not added.
+        Somebody's relay applies it later. The same transaction again is answered, not added. Raises Superseded,
+        InvalidRecord, StorageFailed, and what leases raise; nothing was acknowledged then.
         """
         return self.outbox.prepare(transaction, transaction.generations)
 
     def transact(self, transaction: Transaction) -> Settled:
-        """Prepare and settle a transaction; on return the outcome survives SIGKILL and power loss."""
+        """Prepare and settle a transaction; on return the outcome survives SIGKILL and power loss.
+
+        Raises what :meth:`publish` and :meth:`Authority.settle` raise; what was prepared by then is settled later.
+        """
         self.outbox.prepare(transaction, transaction.generations)
         return self.authority.settle(transaction.txid)
 
     def state(self, generation: Generation, name: str = "state.json") -> str | None:
-        """Return the state a transaction of this very generation wrote; None where there is none."""
+        """Return the state a transaction of this very generation wrote; None where there is none.
+
+        Raises InvalidRecord, UnsafePath, StorageFailed.
+        """
         return read_state(self.root, generation, name)
 
     def conclude(
         self, captured: Generation, outcome: str, reason: str = "", *, cache_sha256: str | None = None
     ) -> AgentEnd:
-        """Record the terminal, clean the cache up, return the permission for agent.end; see :func:`ending.conclude`."""
+        """Record the terminal, clean the cache up, return the permission for agent.end; see :func:`ending.conclude`.
+
+        On return both survive power loss. Raises ContradictoryTerminal, Superseded, NotCaptured, StorageFailed, and
+        what leases raise: then there is no agent.end.
+        """
         return ending.conclude(self.terminals, self.caches, captured, outcome, reason, cache_sha256=cache_sha256)
 
     def relay(self, deliver: Deliver) -> Relayed:
-        """Settle, deliver and forget everything pending: one pass; see :meth:`Relay.run`."""
+        """Settle, deliver and forget everything pending: one pass; see :meth:`Relay.run`.
+
+        Raises RootPoisoned; what else hinders one transaction is in the answer.
+        """
         return Relay(self.outbox, self.authority).run(deliver)
 
     def relay_one(self, txid: str, deliver: Deliver, *, timeout: float | None = None) -> Settled | None:
-        """Settle, deliver and forget one transaction; None where another relay was faster. See :meth:`Relay.one`."""
+        """Settle, deliver and forget one transaction; None where another relay was faster. See :meth:`Relay.one`.
+
+        ``timeout`` bounds the wait for its leases, in seconds. Raises why it stays pending.
+        """
         return Relay(self.outbox, self.authority).one(txid, deliver, timeout=timeout)
 
     def recover(self, *, timeout: float | None = None) -> Recovered:

@@ -38,7 +38,8 @@ def conclude(
     """Record the terminal, clean the cache up, and return the permission to record agent.end.
 
     A retry after any crash repeats nothing. An error from the terminal means that the agent has failed; an
-    error from the cleanup only delays the end: call again.
+    error from the cleanup only delays the end: call again. Raises what :meth:`Terminals.record` and
+    :meth:`HeldCaches.clean` raise.
     """
     terminal = terminals.record(captured, outcome, reason, cache_sha256=cache_sha256)
     return AgentEnd(terminal, caches.clean(terminal))
@@ -90,7 +91,10 @@ class Ends:
         return ended
 
     def read(self, generation: Generation) -> Ended | None:
-        """Return a generation's agent.end as seen now; None where it has none."""
+        """Return a generation's agent.end as seen now; None where it has none.
+
+        Raises InvalidRecord, UnsafePath, StorageFailed.
+        """
         try:
             with self._root.directory(layout.instance_path(layout.instance_id(generation.instance))) as at:
                 data = self._bytes(at, generation)

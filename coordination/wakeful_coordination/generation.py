@@ -131,7 +131,10 @@ class Generations:
         return now.generation
 
     def current(self, instance: str) -> Current | None:
-        """Return what stands now, open or retired: for people, and for those who clear up. Nobody writes for it."""
+        """Return what stands now, open or retired: for people, and for those who clear up. Nobody writes for it.
+
+        None where there is none. Raises InvalidRecord, UnsafePath, StorageFailed.
+        """
         place = layout.instance_path(layout.instance_id(instance))
         with contextlib.suppress(FileNotFoundError), self._root.directory(place) as at:
             return read_current(self._root, at, instance)
@@ -147,7 +150,10 @@ class Generations:
             return self._written(at, Generation(captured.instance, seq, captured.id))
 
     def retire(self, captured: Generation) -> None:
-        """End the captured generation without a successor: it begins nothing more. Idempotent, durable."""
+        """End the captured generation without a successor; on return that survives power loss. Idempotent.
+
+        It begins nothing more, and finishes what was acknowledged. Raises Superseded, and what leases raise.
+        """
         with self._leases.hold(captured.instance), self._leases.directory(captured.instance) as at:
             seq = require_current(self._root, at, captured, new_work=False)
             self._put(at, Generation(captured.instance, seq, captured.id), "retired", None)

@@ -43,7 +43,10 @@ class HeldCaches:
         self._leases = leases
 
     def write(self, captured: Generation, payload: bytes) -> None:
-        """Replace the live cache for the captured generation; on return it survives power loss."""
+        """Replace the live cache for the captured generation; on return it survives power loss.
+
+        Raises NotCaptured, Superseded, StorageFailed, what leases raise, and InvalidRecord for more than 64 MiB.
+        """
         if not isinstance(captured, Generation):
             require_current(self._root, -1, None, new_work=True)
         if len(payload) > LIMIT - _FIRST_LINE:
@@ -54,7 +57,10 @@ class HeldCaches:
             publish.replace_file(self._root, at, LIVE, data, place=layout.instance_path(captured.instance))
 
     def read(self, generation: Generation) -> bytes | None:
-        """Return the live cache's payload if it is this generation's; None otherwise."""
+        """Return the live cache's payload if it is this generation's; None otherwise.
+
+        Raises InvalidRecord for a file of more than 64 MiB, UnsafePath, StorageFailed.
+        """
         place = layout.instance_path(layout.instance_id(generation.instance))
         try:
             with self._root.directory(place) as at:
@@ -109,7 +115,7 @@ class HeldCaches:
         return data is not None and _owner(data) not in (None, terminal.generation.id) and not _digests(data, terminal)
 
     def is_own(self, at: int, held: str, place: str, terminal: Terminal) -> bool:
-        """Read what was really moved, and say whether it is the ended generation's."""
+        """Read what was really moved, and say whether it is the ended generation's; raises StorageFailed."""
         try:
             data = publish.read_file(self._root, at, held, place=place, limit=LIMIT)
         except (UnsafePath, InvalidRecord):

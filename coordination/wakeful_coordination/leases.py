@@ -123,11 +123,11 @@ class Leases:
         return Custody(self, instances, timeout, resolving)
 
     def opening(self, instance: str) -> Opening:
-        """Return the custody of one instance whose lease file is not open."""
+        """Return the custody of one instance whose lease file is not open; entering raises what :meth:`hold` says."""
         return Opening(self.files, instance)
 
     def acquire(self, instances: tuple[str, ...], timeout: float | None, resolving: bool) -> None:
-        """Take all of ``instances`` (ascending), or none and raise."""
+        """Take all of ``instances`` (ascending), or none; ``timeout`` in seconds. Raises what :meth:`hold` says."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for _ in range(_RESOLUTIONS):
             done = 0
@@ -216,7 +216,7 @@ class Leases:
         lease.take(me, below)
 
     def release(self, instances: tuple[str, ...]) -> None:
-        """Give one level of custody back, in the thread that took it."""
+        """Give one level of custody back, in the thread that took it; raises LeaseMisused in another."""
         me = get_ident()
         for instance in reversed(instances):
             lease = self.open.get(instance)
@@ -235,7 +235,7 @@ class Leases:
         return Home(self._root, self._mine(instance))
 
     def file(self, instance: str) -> tuple[int, int]:
-        """Return descriptor and inode of a held instance's lease file, for its claim."""
+        """Return descriptor and inode of a held instance's lease file, for its claim; raises LeaseMisused."""
         lease = self._mine(instance)
         return lease.fd, lease.inode
 

@@ -81,26 +81,38 @@ class Outbox:
         return parse_transaction(data, txid=txid)
 
     def bytes_of(self, txid: str) -> bytes | None:
-        """Return a pending transaction's bytes as they stand; None where it is not pending."""
+        """Return a pending transaction's bytes as they stand; None where it is not pending.
+
+        Raises UnsafePath, StorageFailed, and InvalidRecord for more than 1 MiB.
+        """
         name = f"{layout.record_id(txid, 'transaction id')}.json"
         with self._root.directory(layout.PENDING) as at:
             return publish.read_file(self._root, at, name, place=layout.PENDING, limit=record.LIMIT)
 
     def pending(self, place: str = layout.PENDING) -> list[str]:
-        """List the ids under ``place``, ascending. This reads a directory: never on a hot path."""
+        """List the ids under ``place``, ascending. This reads a directory: never on a hot path.
+
+        Raises UnsafePath, StorageFailed.
+        """
         with self._root.directory(place) as at, self._root.explained(place):
             names = self._root.files.names(at)
         return sorted(txid for name in names if (txid := _txid(name)) is not None)
 
     def strays(self) -> list[str]:
-        """List what stands in outbox/pending and is no transaction: for people, left alone."""
+        """List what stands in outbox/pending and is no transaction: for people, left alone.
+
+        Raises UnsafePath, StorageFailed.
+        """
         with self._root.directory(layout.PENDING) as at, self._root.explained(layout.PENDING):
             names = self._root.files.names(at)
         # Names may be any bytes; what is shown must be text.
         return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in names if not _own(name))
 
     def forget(self, txid: str) -> None:
-        """Take a settled and told transaction out of the list, with its note. Its receipt or quarantine stays."""
+        """Take a settled and told transaction out of the list, with its note. Its receipt or quarantine stays.
+
+        Not flushed: after a power cut it may be told again. Raises UnsafePath, StorageFailed.
+        """
         with self._root.directory(layout.PENDING) as at:
             for name in (f"{txid}.reason", f"{txid}.json"):
                 publish.remove(self._root, at, name, place=layout.PENDING)

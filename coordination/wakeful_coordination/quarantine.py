@@ -37,7 +37,7 @@ class Quarantine:
         """Set a pending transaction aside; on return it survives power loss there.
 
         It stays in the outbox too, where quarantine prevails, until the caller has cleared its claims and
-        forgets it. The caller holds its leases (one that nobody can read has none).
+        forgets it. The caller holds its leases (one that nobody can read has none). Raises UnsafePath, StorageFailed.
         """
         name = f"{txid}.json"
         place = layout.QUARANTINE
@@ -71,7 +71,7 @@ class Quarantine:
         return Quarantined(txid, outcome.reason, outcome.applied, transaction)
 
     def holds(self, txid: str) -> bool:
-        """Say whether a transaction is in quarantine."""
+        """Say whether a transaction is in quarantine; raises UnsafePath, StorageFailed."""
         with self._root.directory(layout.QUARANTINE) as at:
             return self._root.files.stat(f"{txid}.json", at) is not None
 

@@ -44,7 +44,7 @@ class Recovery:
         self._patience = patience
 
     def after_boot(self) -> Recovered | None:
-        """Recover if nobody has since this boot; None where there was nothing to do."""
+        """Recover if nobody has since this boot; None where there was nothing to do. Raises what :meth:`run` raises."""
         if self._recovered():
             return None
         with self._alone():

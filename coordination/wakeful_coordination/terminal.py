@@ -109,7 +109,10 @@ class Terminals:
         return before
 
     def read(self, generation: Generation) -> Terminal | None:
-        """Return a generation's terminal as seen now (not yet proven durable); None where it has none."""
+        """Return a generation's terminal as seen now (not yet proven durable); None where it has none.
+
+        Raises InvalidRecord, UnsafePath, StorageFailed.
+        """
         place = layout.instance_path(layout.instance_id(generation.instance))
         try:
             with self._root.directory(place) as at:

@@ -37,7 +37,10 @@ class Undelivered:
         self._root = root
 
     def note(self, txid: str, reason: str, *, refused: bool) -> Note:
-        """Say why a pending transaction was not taken; a note that says the same already stands."""
+        """Say why a pending transaction was not taken; a note that says the same already stands.
+
+        Raises UnsafePath, StorageFailed.
+        """
         reason = reason[:_LONGEST]
         name = _name(txid)
         with self._root.directory(layout.PENDING) as at:
@@ -62,7 +65,10 @@ class Undelivered:
         return made
 
     def read(self, txid: str) -> Note | None:
-        """Return the note beside a pending transaction; None where there is none that can be read."""
+        """Return the note beside a pending transaction; None where there is none that can be read.
+
+        Raises UnsafePath, StorageFailed.
+        """
         with self._root.directory(layout.PENDING) as at:
             return self._read(at, txid)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from wakeful_coordination import Committed, Coordination, Generation
+import wakeful_coordination
+from wakeful_coordination import Committed, Coordination, Generation, ending
 from wakeful_coordination.event import parse_event
 from wakeful_coordination.testing.children import Child
 from wakeful_coordination.transaction import parse_transaction
@@ -94,12 +96,79 @@ say(done.returncode)
     assert len(coord.outbox.pending()) == 1
 
 
-def test_every_public_name_says_what_it_does() -> None:
-    import wakeful_coordination
+def public(path: str) -> dict[str, object]:
+    """Return everything callers may name: the package's names, and what hangs on an open root, with their members."""
+    owners = {name: getattr(wakeful_coordination, name) for name in wakeful_coordination.__all__}
+    with Coordination.open(path) as coord:
+        parts = {f"coord.{name}": type(part) for name, part in vars(coord).items() if not name.startswith("_")}
+    del parts["coord.root"]  # what the parts stand on, not for callers
+    found: dict[str, object] = dict(owners)
+    for name, owner in (owners | parts).items():
+        for member, value in vars(owner).items():
+            plain = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+            if not member.startswith("_") and (callable(plain) or isinstance(plain, property)):
+                found[f"{name}.{member}"] = plain
+    return found | parts
 
-    for name in wakeful_coordination.__all__:
-        public = getattr(wakeful_coordination, name)
-        assert public.__doc__, name
-        for member, value in vars(public).items():
-            if callable(value) and not member.startswith("_"):
-                assert value.__doc__, f"{name}.{member}"
+
+def said(names: dict[str, object], name: str) -> str:
+    """Return what a name's docstring says, with those that it sends readers to."""
+    text = getattr(names[name], "__doc__", None) or ""
+    for other in re.findall(r":(?:meth|func):`(?:\w+\.)*?(\w+\.\w+)`", text):
+        owner, _, member = other.rpartition(".")
+        for known in names:
+            if known.endswith(f".{member}") and getattr(names[known], "__qualname__", "") == f"{owner}.{member}":
+                text += f"\n{getattr(names[known], '__doc__', '')}"
+        if owner == "ending":
+            text += f"\n{getattr(ending, member).__doc__}"
+    return text
+
+
+def methods(names: dict[str, object]) -> list[str]:
+    return [name for name, value in names.items() if inspect.isfunction(value)]
+
+
+def test_every_public_name_says_what_it_does(path: str) -> None:
+    for name, value in public(path).items():
+        first = (value.__doc__ or "").strip().splitlines()
+        assert first, name
+        assert first[0][0].isupper(), name
+        assert first[0].rstrip()[-1] in ".;:,", f"{name}: {first[0]}"
+
+
+def test_every_duration_of_a_public_name_has_its_unit(path: str) -> None:
+    names = public(path)
+    for name in methods(names):
+        for parameter, kind in inspect.get_annotations(names[name]).items():  # type: ignore[arg-type]
+            if parameter != "return" and "float" in str(kind):
+                assert "second" in said(names, name), f"{name}: {parameter} has no unit"
+
+
+#: These raise nothing of the tree.
+CALM = {
+    *("Coordination.close", "Coordination.new_txid", "Coordination.watcher", "CoordinationError.as_json"),
+    *("coord.outbox.ring", "coord.survey.overview"),
+}
+
+
+def test_every_public_name_that_may_be_refused_names_its_errors(path: str) -> None:
+    names = public(path)
+    for name in methods(names):
+        if name not in CALM:
+            assert re.search(r"\b[Rr]aises?\b", said(names, name)), f"{name} names no error"
+
+
+def test_whatever_the_page_promises_to_survive_is_promised_in_its_docstring(path: str) -> None:
+    names = public(path)
+    table = PAGE.read_text().partition("## What it promises")[2].partition("## ")[0]
+    promises = 0
+    for calls, promise in re.findall(r"^\| (.+?) \| (.+?) \|$", table, re.MULTILINE):
+        owner = ""
+        for call in re.findall(r"`([\w.]+)`", calls):
+            owner = call.rpartition(".")[0] or owner
+            name = f"coord.{owner}.{call.rpartition('.')[2]}" if owner else f"Coordination.{call}"
+            assert name in names, f"the page promises something of {name}, which does not exist"
+            if "power loss" in promise or "above" in promise:
+                promises += 1
+                assert "surviv" in said(names, name), f"{name} does not say what survives"
+    assert promises >= 9
