@@ -9,16 +9,17 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conftest import Listener
-from tests.passes import admit, end, follow, parked, row, runs, start
+from tests.passes import Held, admission, admit, end, follow, parked, row, runs, start, together
 from tests.rows import audits, request, say, wake_of
 
 import wakeful
 from wakeful import producers
+from wakeful.crash_points import CrashPoint
 from wakeful.errors import Conflict, InvalidInput, NotFound
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.results import Conclusion
 from wakeful.terminals import Ending, record
-from wakeful.testing import Database, expect_blocked
+from wakeful.testing import Database, HoldAt, expect_blocked
 
 Conn = psycopg.Connection[Any]
 ACME, CODER, ANN = "acme", "coder", "user:ann"
@@ -394,3 +395,55 @@ def test_a_run_that_is_admitted_while_the_issue_is_awaited_is_stopped_too(conn: 
             first.execute("COMMIT")
             assert blocked.result() == producers.ProducerResult("merged", wake, "deferred", run)
     assert of_run(conn, run, "state") == ("cancelled",)
+
+
+def test_of_many_interrupts_at_once_three_ask(conn: Conn, database: Database) -> None:
+    key, wake = working(conn), save(conn)
+    sessions = [database.connect() for _ in range(6)]
+    results = together(*(lambda on=on: interrupt(on) for on in sessions))  # type: ignore[misc]  # mypy cannot infer such a lambda
+    assert sorted(result.outcome for result in results) == ["existing"] * 3 + ["merged"] * 3
+    assert {(result.wake, result.run) for result in results} == {(wake, key.run)}
+    assert (of_run(conn, key.run, "teardowns"), row(conn, wake, "version")) == ((3,), (2,))
+
+
+def test_a_claim_and_an_interrupt_meet_in_both_orders(conn: Conn, database: Database) -> None:
+    admit(conn, request(conn, "I-1"))
+    wake = save(conn)
+    hold, claimer, second = HoldAt(CrashPoint.CLAIM_BEFORE_COMMIT), database.connect(), database.connect()
+    claim = Held(lambda: start(claimer, crash=hold))
+    hold.wait_reached()
+    with expect_blocked(lambda: interrupt(second), behind=claimer, watcher=conn) as blocked:
+        hold.release()
+        (key,) = claim.result()
+        made = blocked.result()
+    assert made == producers.ProducerResult("merged", wake, "deferred", key.run)
+    assert of_run(conn, key.run, "state", "named_wake") == ("stopping", wake)
+    stop(conn, key)
+    # The other way round: the run of the messages is queued, and more messages interrupt it.
+    queued = admit(conn, wake).runs[wake]
+    more = save(conn, "c-2")
+    with second.transaction():
+        assert interrupt(second).run == queued
+        assert start(claimer) == ()
+    assert row(conn, more, "comments") == (["c-1", "c-2"],)
+
+
+def test_an_admission_and_an_interrupt_meet_in_both_orders(conn: Conn, database: Database) -> None:
+    wake = save(conn)
+    first, second = database.connect(), database.connect()
+    with first.transaction():
+        assert interrupt(first).wake == wake
+        with expect_blocked(lambda: admit(second, wake), behind=first, watcher=conn) as blocked:
+            first.execute("COMMIT")
+            [run] = blocked.result().runs.values()
+    assert of_run(conn, run, "authority", "state") == (ANN, "queued")
+    wakeful.run(conn, wakeful.stop_run(ACME, run))
+    late = save(conn, "c-2")
+    hold = HoldAt(CrashPoint.ADMISSION_BEFORE_COMMIT)
+    admitting = Held(lambda: admit(first, late, by=admission(crash=hold)))
+    hold.wait_reached()
+    with expect_blocked(lambda: interrupt(second), behind=first, watcher=conn) as blocked:
+        hold.release()
+        assert len(admitting.result().runs) == 1
+        with pytest.raises(Conflict, match="nothing is saved to deliver"):
+            blocked.result()
