@@ -110,6 +110,14 @@ def test_a_marker_that_gives_no_right_any_more_is_said_to(conn: Conn, key: RunKe
     assert any("in the name of user:bob by now" in note for note in explain.why(conn, ACME, made).notes)
 
 
+def test_whoever_claims_an_interrupt_in_a_payload_is_told(cli: CommandLine, conn: Conn) -> None:
+    made = cli("wake", "coder", "--payload", '{"interrupt_by": "user:eve", "a": 1}', "--json")
+    assert "claims an interrupt; taken out of it: interrupt_by" in made.err
+    assert conn.execute("SELECT payload FROM wakeful.wake WHERE id = %s", (made.json["wake"],)).fetchone() == (
+        {"a": 1},
+    )
+
+
 # ── admit ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -16,6 +16,7 @@ from wakeful.cli import rendering
 
 if TYPE_CHECKING:
     from psycopg import Connection
+    from psycopg.errors import Diagnostic
 
     from wakeful.config import Config
     from wakeful.connections import Session
@@ -166,7 +167,11 @@ class Invocation:
         """Run a producer; for programs, print its answer together with what it is about. People get their own line."""
         from wakeful import producers
 
-        result = producers.run(conn, statement)
+        conn.add_notice_handler(_pass_on)
+        try:
+            result = producers.run(conn, statement)
+        finally:
+            conn.remove_notice_handler(_pass_on)
         if self.json:
             answer = {"outcome": result.outcome, "wake": result.wake, "state": result.state, "run": result.run}
             rendering.emit_json({**about, **answer})
@@ -176,6 +181,12 @@ class Invocation:
         """Print a line for people only."""
         if not self.json:
             click.echo(rendering.printable(words))
+
+
+def _pass_on(notice: Diagnostic) -> None:
+    """Say what a producer did otherwise than it was asked to."""
+    if notice.severity_nonlocalized == "WARNING" and notice.message_primary is not None:
+        rendering.note(f"wakeful: {notice.message_primary}")
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
