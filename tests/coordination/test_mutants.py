@@ -1,6 +1,6 @@
-"""Each of these breaks is found by the test it names: coordination's mutants C1 to C11 and C14 to C17.
+"""Each of these breaks is found by the test it names: coordination's mutants C1 to C17.
 
-C12 and C13, an engine that hides a terminal's failure, break code outside this package.
+C12 and C13, an engine that hides how a run ended, break code outside the package, and need whole runs to be seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-SOURCE = TESTS.parents[1] / "coordination"
+ROOT = TESTS.parents[1]
+ROOTS = ("scheduler", "coordination", "plugins")
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -29,7 +30,10 @@ class Mutant:
     old: str
     new: str
     test: str
+    package: str = "coordination/wakeful_coordination"
 
+
+ENDS = "../integration/test_terminal_conformance.py"
 
 MUTANTS = [
     Mutant(
@@ -114,6 +118,38 @@ MUTANTS = [
         "    try:\n        return AgentEnd(terminal, caches.clean(terminal))\n"
         "    except Exception:\n        return AgentEnd(terminal, Cleaned('absent'))",
         "test_terminals.py -k invariant_14",
+    ),
+    Mutant(
+        "C12 a caught child error hides a terminal failure",
+        "attendance.py",
+        "            if failure is not None:\n",
+        "            if failure is not None and outcome != 'succeeded':\n",
+        f"{ENDS} -k caught_error",
+        package="scheduler/wakeful",
+    ),
+    Mutant(
+        "C13 a cancellation becomes success",
+        "results.py",
+        "    if report.ended_by is EndClass.STOPPED:\n",
+        "    if report.ended_by is EndClass.STOPPED and report.exit_code != 0:\n",
+        f"{ENDS} -k cancellation_keeps",
+        package="scheduler/wakeful",
+    ),
+    Mutant(
+        "C13 a cancellation whose terminal fails becomes a failure",
+        "post_mortem.py",
+        '    if conclusion.state == "succeeded":\n',
+        "    if True:\n",
+        f"{ENDS} -k cancellation_keeps",
+        package="scheduler/wakeful",
+    ),
+    Mutant(
+        "C13 the costs of a cancellation are lost",
+        "results.py",
+        'return Conclusion("cancelled", EndClass.STOPPED, "run.stopped", **account)',
+        'return Conclusion("cancelled", EndClass.STOPPED, "run.stopped")',
+        f"{ENDS} -k cancellation_keeps",
+        package="scheduler/wakeful",
     ),
     Mutant(
         "C14 one lock for all instances",
@@ -206,25 +242,24 @@ MUTANTS = [
 def outcome(copy: Path, test: str) -> subprocess.CompletedProcess[str]:
     name, *options = test.split(maxsplit=1)
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", f"pythonpath={copy}"),
+        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+        *("-o", f"pythonpath={' '.join(str(copy / root) for root in ROOTS)}"),
         *(f"--basetemp={copy}-tmp", str(TESTS / name)),
         *(option for line in options for option in line.split(maxsplit=1)),
     ]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=TESTS.parents[1], env=dict(os.environ)
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=dict(os.environ))
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    place = tmp_path / "coordination"
-    shutil.copytree(SOURCE, place, ignore=shutil.ignore_patterns("__pycache__"))
-    return place
+    for root in ROOTS:
+        shutil.copytree(ROOT / root, tmp_path / "copy" / root, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "copy"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_mutant_is_found(copy: Path, mutant: Mutant) -> None:
-    module = copy / "wakeful_coordination" / mutant.module
+    module = copy / mutant.package / mutant.module
     text = module.read_text()
     assert text.count(mutant.old) == 1, "the place of the break has changed: move the mutant along"
     module.write_text(text.replace(mutant.old, mutant.new))
@@ -232,6 +267,7 @@ def test_the_mutant_is_found(copy: Path, mutant: Mutant) -> None:
     assert done.returncode == 1, f"survived: {done.stdout[-2000:]}"
 
 
-def test_the_unbroken_copy_passes(copy: Path) -> None:
-    done = outcome(copy, "test_terminals.py")
+@pytest.mark.parametrize("test", ["test_terminals.py", f"{ENDS} -k caught_error or cancellation_keeps"])
+def test_the_unbroken_copy_passes(copy: Path, test: str) -> None:
+    done = outcome(copy, test)
     assert done.returncode == 0, done.stdout[-2000:]
