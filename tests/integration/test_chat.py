@@ -633,6 +633,37 @@ def test_a_new_run_of_the_issue_supersedes_it(conn: Conn) -> None:
     assert row(conn, wake, "state", "reason", "coalesced_into") == ("retired", "retry.superseded", newer)
 
 
+# ── roles and tenants ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_host_asks_and_settles_and_a_scheduler_folds_with_the_rights_they_have(
+    conn: Conn, database: Database
+) -> None:
+    host, scheduler = database.connect_as("wakeful_host"), database.connect_as("wakeful_scheduler")
+    wake = asked(host, failed(conn))
+    producers.run(host, producers.begin_chat_action(ACME, wake))
+    settled(host, wake)
+    assert settle(scheduler, wake).reopened == {wake}
+    assert set(admit(scheduler, wake).runs) == {wake}
+    for verb in ("SELECT FROM", "DELETE FROM"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            host.execute(f"{verb} wakeful.chat_action")
+
+
+def test_another_tenants_actions_do_not_exist(conn: Conn) -> None:
+    source = failed(conn)
+    wake = asked(conn, source)
+    say(conn, producers.add_company("b"))
+    for statement in (
+        producers.open_chat_action("b", source, ANN),
+        producers.begin_chat_action("b", wake),
+        producers.settle_chat_action("b", wake, PROCESSED),
+    ):
+        with pytest.raises(NotFound):
+            producers.run(conn, statement)
+    assert admission().settle(conn, "b", [wake]) == PassResult()
+
+
 # ── whole schedulers ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -11,8 +11,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from tests.conditions import wait_until
+from tests.conftest import Listener
 from tests.integration import local
-from tests.passes import Held, admission, admit, end, parked, row, runs, start
+from tests.passes import Held, admission, admit, end, follow, parked, row, runs, start
 from tests.rows import request, say
 
 from wakeful import explain, producers, terminals
@@ -141,8 +142,29 @@ def test_processes_of_the_source_that_nobody_proved_gone_are_waited_for(
     if waits:
         assert explain.why(conn, ACME, wake).reason == "execution.unproven"
         assert runs(conn, "retry_of = %s", key.run) == []
+        # A person's word frees the issue.
+        action = producers.run(conn, producers.open_recovery(ACME, "I-1", "nobody saw it die")).wake
+        assert action is not None
+        assert parked(admit(conn, wake, signalled=True), wake) == "recovery.open"
+        say(conn, producers.resolve_recovery(ACME, action, outcome="dead"))
+        assert admit(conn, wake, signalled=True).outcomes == {wake: Admit(key.run)}
     else:
         assert outcome == Admit(key.run)
+
+
+def test_a_person_who_only_looked_proves_no_death(conn: Conn, listener: Listener) -> None:
+    key = live(conn)
+    ending = terminals.Ending(key, Conclusion("failed", EndClass.FAILED, "run.failed"), grade=Grade.REPORTED)
+    terminals.record(conn, ACME, [ending], crash=no_crash)
+    wake = retry(conn, key.run)
+    assert parked(admit(conn, wake), wake) == "execution.unproven"
+    for outcome, still in (("resolved", True), ("lost", False)):
+        action = producers.run(conn, producers.open_recovery(ACME, "I-1", "nobody saw it die")).wake
+        assert action is not None
+        listener.heard()
+        say(conn, producers.resolve_recovery(ACME, action, outcome=outcome))
+        assert follow(conn, listener.heard()) == ([] if still else [wake])
+    assert admit(conn, wake, signalled=True).outcomes == {wake: Admit(key.run)}
 
 
 def test_an_open_environment_is_waited_for_and_its_close_opens(conn: Conn) -> None:

@@ -592,6 +592,16 @@ BEGIN
                     'outcome dead (it may run again) or lost (it will not)');
             END IF;
         END IF;
+        -- A person's word is proof behind a run that ended without any, too.
+        IF resolve_recovery.outcome IN ('dead', 'lost') THEN
+            UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL
+            FROM wakeful.run u
+            WHERE i.company = c AND i.id = coalesce(held.issue, doubted.issue) AND u.company = c AND u.id = i.execution_run
+              AND u.ended_at IS NOT NULL;
+            IF FOUND THEN
+                PERFORM wakeful.notify_gate(c, 'execution', coalesce(held.issue, doubted.issue));
+            END IF;
+        END IF;
         UPDATE wakeful.recovery_action a SET state = 'resolved', resolved_at = wakeful.now(), outcome = resolve_recovery.outcome,
             resolved_by = coalesce(actor, 'system:' || session_user)
         WHERE a.company = c AND a.id = held.id;
