@@ -324,6 +324,31 @@ def test_messages_are_read_again_at_admission(conn: Conn) -> None:
     )
 
 
+def test_edits_and_discards_between_the_command_and_the_delivery_count(conn: Conn) -> None:
+    key, wake = working(conn), save(conn)
+    save(conn, "c-2")
+    interrupt(conn)
+    say(
+        conn,
+        producers.discard_comment(ACME, "c-1", 1, actor=ANN),
+        producers.edit_comment(ACME, "c-2", "new", 1, actor=ANN),
+    )
+    stop(conn, key)
+    run = admit(conn, wake).runs[wake]
+    assert of_run(conn, run, "comments", "authority") == (["c-2"], ANN)
+
+
+def test_discarding_the_last_one_takes_the_interrupted_receipt_back(conn: Conn, listener: Listener) -> None:
+    key, wake = working(conn), save(conn)
+    interrupt(conn)
+    say(conn, producers.discard_comment(ACME, "c-1", 1, actor=ANN))
+    before = wake_of(conn, wake)
+    assert (before.state, before.interrupt_by, before.interrupted_run) == ("cancelled", ANN, key.run)
+    listener.heard()
+    stop(conn, key)
+    assert (wake_of(conn, wake), [s for s in listener.heard() if s.get("w")]) == (before, [])
+
+
 def test_an_emptied_queue_is_cancelled(conn: Conn) -> None:
     key, wake = working(conn), save(conn)
     interrupt(conn)
