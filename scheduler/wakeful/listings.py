@@ -47,7 +47,7 @@ class Listing:
     @property
     def time_ordered(self) -> bool:
         """Whether its ids are UUIDs that begin with the time they were made; newest come first."""
-        return self.name in ("wakes", "runs", "spend", "audit", "recoveries", "chats")
+        return self.name in ("wakes", "runs", "spend", "audit", "recoveries", "chats", "decisions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ LISTINGS: Mapping[str, Listing] = MappingProxyType(
             Listing("audit", "id"),
             Listing("recoveries", "id", states=("open", "resolved")),
             Listing("chats", "id", states=("pending", "processing", "processed", "failed")),
+            Listing("decisions", "id", filters=("issue",)),
             Listing("limits", "id"),
             Listing("settings", "name"),
             Listing("hosts", "id"),

@@ -299,4 +299,10 @@ def test_decisions_and_reviews_on_the_command_line(conn: Conn, cli: CommandLine)
     assert cli("status", "commit", "I-1", "finished", *acme).code == 2
     assert cli("issue", "review", "I-1", *acme).code == 2
     assert cli("issue", "review", "I-1", "--nobody", *acme).out == "issue I-1: nobody reviews it\n"
+    [listed] = cli("status", "list", "--issue", "I-1", "--json", *acme).json["rows"]
+    assert [listed[name] for name in ("former", "status", "version", "review", "reason", "key")] == [
+        *("todo", "in_review", 2, "R-1", "ok", "k"),
+    ]
+    assert cli("status", "list", "--issue", "I-2", "--json", *acme).json["rows"] == []
+    assert "in_review" in cli("status", "list", *acme).out
     assert cli("why", made["wake"], "--json", *acme).json["state"] == "queued"

@@ -33,7 +33,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("restore", "End a hold and put back what it cancelled.", "holds:restore"),
     Entry("interrupt", "Stop the run on an issue, to deliver what is saved there.", "interrupts:interrupt"),
     Entry("admit", "Release one pending wake now, or say why not.", "admissions:admit"),
-    Entry("status", "Decide the status of issues, and wake whom that concerns.", "statuses:status"),
+    Entry("status", "Decide the status of issues, or list the decisions.", "statuses:status"),
     Entry("dispatch", "Do one pass over the status intents that are due.", "dispatches:dispatch"),
     Entry("retry", "Ask for another run in place of one that did not succeed.", "runs:retry"),
     Entry("rearm", "Save a wake that has ended once more.", "wakes:rearm"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from wakeful.cli import pages
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
+from wakeful.cli.pages import column
 
 
 @noun()
 def status() -> None:
-    """Decide the status of issues, and wake whom that concerns."""
+    """Decide the status of issues, and wake whom that concerns; list the decisions."""
 
 
 @status.command("commit")
@@ -56,3 +58,23 @@ def commit(
     as_before = ", as before" if made.outcome == "existing" else ""
     woken = f", wake {made.wake}" if made.wake else ""
     invocation.say(f"{invocation.noun('issue')} {issue_id}: {made.state}{as_before}{woken}")
+
+
+@status.command("list")
+@click.option("--issue", metavar="ID", help="Only those on this issue.")
+@pages.paged
+@pass_invocation
+def list_(invocation: Invocation, issue: str | None, limit: int, after: str | None) -> None:
+    """List the decisions, newest first."""
+    columns = [
+        column("issue"),
+        column("from", "former"),
+        column("to", "status"),
+        column("version"),
+        column("who", "actor"),
+        column("why", "reason"),
+        column("at"),
+    ]
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        pages.show(invocation, conn, "decisions", columns, company=company, issue=issue, limit=limit, after=after)

@@ -99,6 +99,14 @@ WHERE a.company = %(company)s AND (%(id)s::uuid IS NULL OR a.id = %(id)s)
   AND (%(states)s::text[] IS NULL OR a.state = ANY (%(states)s))
 ORDER BY a.id DESC LIMIT %(limit)s
 
+-- name: decisions
+-- Decisions on the status of issues, newest first; ids begin with the time they were made.
+SELECT d.company, d.id, d.issue, d.former, d.status, d.version, d.review, d.reason, d.actor, d.key, d.at
+FROM wakeful.status_decision d
+WHERE d.company = %(company)s AND (%(issue)s::text IS NULL OR d.issue = %(issue)s)
+  AND (%(after_id)s::uuid IS NULL OR d.id < %(after_id)s)
+ORDER BY d.id DESC LIMIT %(limit)s
+
 -- name: limits
 -- Providers' accounts by id.
 SELECT p.company, p.id, p.closed_at, p.closed_until, p.reason, p.resuming, p.starts_per_second
