@@ -22,7 +22,7 @@ named: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def coord() -> None:
     """Look after agents' files: what is live, held, pending or in doubt, and what to do about it.
 
-    A root belongs to one company on one host. Works with the database down, all but relay.
+    A root belongs to one company on one host. Works with the database down, all but relay and drop.
     """
 
 
@@ -131,6 +131,30 @@ def retry(invocation: Invocation, txid: str, given: str | None) -> None:
     invocation.answer({"txid": txid, "state": "pending"}, f"transaction {txid} is pending again")
 
 
+@coord.command("drop")
+@click.argument("txid", metavar="EVENT")
+@click.option("--reason", required=True, help="Why; kept in the company's audit.")
+@click.option("--root", "given", metavar="DIR", help="Which root; else WAKEFUL_COORD, else the company's on this host.")
+@pass_invocation
+def drop(invocation: Invocation, txid: str, reason: str, given: str | None) -> None:
+    """Let an event go that the database does not take: it is never recorded, and the audit says who dropped it.
+
+    Its receipt stays. One that was set aside is no longer pending, and needs no dropping.
+    """
+    from wakeful_plugins import coordination_root as place
+    from wakeful_plugins import event_relay
+
+    with invocation.connection() as conn:
+        company = invocation.company(conn)
+        path = place.named_root(given) or place.company_root(invocation.config, company)
+        with place.opened(path) as root:
+            aside = event_relay.drop(root, conn, company, txid, reason, actor=invocation.config.actor)
+    if aside is not None:
+        invocation.answer({"event": txid, "quarantined": aside}, f"event {txid} was set aside instead: {aside}")
+        return
+    invocation.answer({"event": txid, "reason": reason}, f"event {txid} is dropped")
+
+
 @coord.command("repair")
 @click.argument("instance")
 @named
@@ -154,12 +178,11 @@ def relay(invocation: Invocation, late: bool, given: str | None) -> None:
     """Deliver pending events to the database, each once: one pass. What it cannot take yet stays, and is named."""
     from wakeful_plugins import coordination_root as place
     from wakeful_plugins import event_relay
-    from wakeful_plugins.run_directory import coordination_root
 
     with invocation.connection() as conn:
         company = invocation.company(conn)
         chosen = place.named_root(given)
-        path = chosen or coordination_root(invocation.config.data, company)
+        path = chosen or place.company_root(invocation.config, company)
         if chosen is None and not path.exists():  # no run of the company was ever here
             invocation.answer({"delivered": [], "quarantined": [], "left": []}, "delivered: 0")
             return

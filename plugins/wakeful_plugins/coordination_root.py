@@ -34,6 +34,11 @@ def roots(config: Config, given: str | None) -> list[Path]:
         return []
 
 
+def company_root(config: Config, company: str) -> Path:
+    """Return where a company's root lies on this host."""
+    return coordination_root(config.data, company)
+
+
 def one_root(config: Config, given: str | None) -> Path:
     """Return the one root meant. Raises NotFound where there is none, InvalidInput where there are several."""
     found = roots(config, given)

@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from wakeful import producers
 from wakeful_coordination import Committed, CoordinationError
 from wakeful_coordination.errors import RootPoisoned
 from wakeful_plugins.event_delivery import Undelivered, deliver
@@ -49,6 +50,25 @@ def relay_once(root: Coordination, conn: Connection[Any], company: str, *, late:
                 raise
 
     return root.relay(told)
+
+
+def drop(
+    root: Coordination, conn: Connection[Any], company: str, txid: str, reason: str, *, actor: str | None
+) -> str | None:
+    """Let a pending event go, on an operator's word, which the audit keeps. Return why it was set aside, if it was.
+
+    Raises:
+        NotFound, InvalidRecord: no such event is pending; or nobody can read it, and it is to be set aside.
+        LeaseBusy: somebody is at work on its instance.
+    """
+    event = root.outbox.read(txid).event
+    outcome = root.authority.settle(txid, timeout=LEASE)
+    if not isinstance(outcome, Committed):
+        return outcome.reason
+    said = producers.drop_event(company, txid, reason, kind=event.type, instance=event.instance, actor=actor)
+    producers.run(conn, said)
+    root.authority.forget(txid)
+    return None
 
 
 class EventRelay:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from tests.command_line import CommandLine
 from tests.coordination_site import command_line, made_root
 
+from wakeful.testing import Database
 from wakeful_coordination import Coordination, Generation, Mutation
 
 INSTANCE = "acme.run-7"
@@ -319,8 +321,69 @@ def test_every_command_takes_the_common_options_and_explains_itself() -> None:
     coordination.register_commands(root=top)
     coord = top.commands["coord"]
     assert isinstance(coord, click.Group)
-    assert list(coord.commands) == ["doctor", "show", "recover", "quarantine", "retry", "repair", "relay"]
+    assert list(coord.commands) == ["doctor", "show", "recover", "quarantine", "retry", "drop", "repair", "relay"]
     for one in [*top.commands.values(), *coord.commands.values()]:
         assert one.help
         assert {"--json", "--company", "--debug"} <= {word for param in one.params for word in param.opts}
         assert all(param.help for param in one.params if isinstance(param, click.Option))
+
+
+# ── what the database does not take ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def online(database: Database, tmp_path: Path) -> CommandLine:
+    return command_line(tmp_path, database.dsn)
+
+
+def refused(online: CommandLine) -> str:
+    """Publish an event that the database does not take, and have it refused; return its id."""
+    with Coordination.open(str(made_root(online))) as root:
+        return published(root, root.generations.open(INSTANCE), kind="event")
+
+
+def test_an_event_that_was_refused_is_named_with_its_reason(online: CommandLine, company: str) -> None:
+    txid = refused(online)
+    assert online("coord", "relay", "--company", company).code == 0
+    verdict, found, remedy = findings(online)[f"pending {txid}"]
+    assert verdict == "warning"
+    assert found.startswith(f"comment of {INSTANCE} is refused since ")
+    assert found.endswith(": a comment needs an issue")
+    assert remedy == f"wakeful coord relay tries again; wakeful coord drop {txid} --reason TEXT lets it go"
+
+
+def test_an_event_is_dropped_on_an_operators_word_which_the_audit_keeps(
+    online: CommandLine, conn: psycopg.Connection[Any], company: str
+) -> None:
+    txid = refused(online)
+    online("coord", "relay")
+    done = online("coord", "drop", txid, "--reason", "no issue will ever take it", "--as", "user:ann")
+    assert (done.code, done.out) == (0, f"event {txid} is dropped\n")
+    audit = "SELECT actor, verb, after FROM wakeful.audit WHERE target = %s"
+    (row,) = conn.execute(audit, (f"event:{txid}",)).fetchall()
+    said = {"reason": "no issue will ever take it", "type": "comment", "instance": INSTANCE}
+    assert row == ("user:ann", "drop", said)
+    assert findings(online).keys() == {"root"}
+    assert online("coord", "show", txid, "--json").json["state"] == "committed"
+    again = online("coord", "drop", txid, "--reason", "twice")
+    assert (again.code, "is not pending" in again.err) == (1, True)
+    assert len(conn.execute(audit, (f"event:{txid}",)).fetchall()) == 1
+
+
+@pytest.mark.parametrize("reason", ["", " "])
+def test_nothing_is_dropped_without_a_reason(online: CommandLine, company: str, reason: str) -> None:
+    txid = refused(online)
+    done = online("coord", "drop", txid, "--reason", reason)
+    assert (done.code, "says why" in done.err) == (2, True)
+    assert f"pending {txid}" in findings(online)
+
+
+def test_an_event_whose_generation_was_replaced_is_set_aside_not_dropped(
+    online: CommandLine, conn: psycopg.Connection[Any], company: str
+) -> None:
+    txid = refused(online)
+    with Coordination.open(str(made_root(online))) as root:
+        root.generations.replace(root.generations.capture(INSTANCE))
+    done = online("coord", "drop", txid, "--reason", "anything")
+    assert (done.code, "was set aside instead: superseded" in done.out) == (0, True)
+    assert conn.execute("SELECT count(*) FROM wakeful.audit WHERE verb = 'drop'").fetchone() == (0,)

@@ -15,6 +15,7 @@ from wakeful.producers.comments import (
     take_issue,
 )
 from wakeful.producers.dependencies import add_dependency, remove_dependency
+from wakeful.producers.events import drop_event
 from wakeful.producers.holds import hold_issue, release_hold, restore_hold
 from wakeful.producers.instance import declare_host_dead, set_setting, signal_gate
 from wakeful.producers.interrupts import interrupt_issue
@@ -74,6 +75,7 @@ __all__ = [
     "declare_host_dead",
     "delete_comment",
     "discard_comment",
+    "drop_event",
     "edit_comment",
     "erase_company",
     "hold_issue",
