@@ -78,6 +78,12 @@ def test_a_date_that_a_zone_leaves_out_is_kept_as_the_next_one_begins() -> None:
     assert shown("0 * 30 12 *", "Pacific/Apia", "2011-12-01T00:00", 1)[0].startswith("12-30T00:00:00")  # of 2012
 
 
+def test_an_hour_that_comes_again_is_seen_however_far_the_next_date_is() -> None:
+    # Chile's clocks went back at midnight, and a year later they had not done so yet.
+    found = shown("5 * 1 4 *", "America/Santiago", "2023-04-01T23:50", 2)
+    assert found == ["04-01T23:05:00-04", "04-01T00:05:00-03"]
+
+
 def test_a_tick_is_later_than_the_time_asked_for() -> None:
     made = schedule("0 12 * * *", "UTC")
     noon = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -23,6 +23,7 @@ from wakeful.errors import InvalidInput
 FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 LAST = datetime(2100, 12, 31, tzinfo=UTC)
 _LONGEST = 200
+_STEP = timedelta(days=1)  # no zone changes its offset twice in a day
 _SECOND = timedelta(seconds=1)
 
 
@@ -111,14 +112,17 @@ class Schedule:
         return moment.astimezone(self.zone).utcoffset() or timedelta()
 
     def _change(self, after: datetime, until: datetime) -> datetime | None:
-        """Return a moment in (after, until] at which the offset of ``after`` ends; None if ``until`` has the same."""
+        """Return the first moment in (after, until] at which the zone's offset is another one, None if it stays."""
         offset = self._offset(after)
-        if self._offset(until) == offset:
-            return None
-        while until - after > _SECOND:
-            middle = after + (until - after) // 2
-            after, until = (middle, until) if self._offset(middle) == offset else (after, middle)
-        return until.replace(microsecond=0)
+        while after < until:
+            step = min(after + _STEP, until)
+            if self._offset(step) != offset:
+                while step - after > _SECOND:
+                    middle = after + (step - after) // 2
+                    after, step = (middle, step) if self._offset(middle) == offset else (after, middle)
+                return step.replace(microsecond=0)
+            after = step
+        return None
 
 
 def schedule(expression: str, zone: str) -> Schedule:
