@@ -14,7 +14,7 @@ from tests.passes import Held, admission, admit, end, follow, row, runs, start
 from tests.rows import request, say
 
 import wakeful
-from wakeful import intents
+from wakeful import explain, intents
 from wakeful.admission import PASS, PassResult
 from wakeful.crash_points import CrashPoint
 from wakeful.executions import RunKey
@@ -22,6 +22,7 @@ from wakeful.outcomes import Admit, End, Gone, Moved, Park
 from wakeful.producers import Statement
 from wakeful.receipts import Fact
 from wakeful.scopes import dispatch_id
+from wakeful.standings import Standing
 from wakeful.testing import Database, HoldAt, VirtualClock, expect_blocked
 from wakeful_plugins.native_status import StatusIntents
 
@@ -459,6 +460,28 @@ def test_a_late_intent_belongs_to_the_next_pass_however_old_it_says_it_is(databa
     [receipt] = pending(conn)
     assert list(admit(conn, receipt, signalled=True, by=by).runs) == [receipt]
     assert len(runs(conn)) == 2
+
+
+def test_an_intent_says_where_it_stands(database: Database, conn: Conn, clock: VirtualClock) -> None:
+    wake, other = intent(conn), intent(conn, "I-2")
+
+    def said(one: UUID) -> tuple[Standing, str]:
+        found = explain.why(conn, ACME, one)
+        return found.standing, found.because
+
+    assert said(wake)[0] is Standing.DUE
+    abandon(conn, database, wake)
+    assert said(wake)[0] is Standing.DUE
+    assert "has taken it" in said(wake)[1]
+    clock.advance(61)
+    assert "did not come back" in said(wake)[1]
+    admit(conn, other, by=admission(only=[Choosy(other)]))
+    assert said(other) == (Standing.SLEEPING, "it could not be dispatched, and is tried again")
+    assert "cannot be judged" in explain.why(conn, ACME, other).notes[0]
+    say(conn, wakeful.pause_agent(ACME, "coder"))
+    admit(conn, wake)
+    assert said(wake) == (Standing.MERGED, f"another wake or run carries it: {dispatch_id(wake)}")
+    assert explain.why(conn, ACME, dispatch_id(wake)).gate == "agent"
 
 
 # ── by hand ─────────────────────────────────────────────────────────────────────────────────────────────
