@@ -69,7 +69,7 @@ def _release(conn: Connection[Any], signal: Mapping[str, Any]) -> None:
 
 
 def _admit(conn: Connection[Any], company: str, ids: list[UUID]) -> None:
-    key = {"company": company, "ids": ids}
+    key = {"company": company, "ids": ids, "payload_kinds": []}
     with conn.transaction():
         with conn.pipeline():
             store.run(conn, "settings.cached_plans")
@@ -79,7 +79,8 @@ def _admit(conn: Connection[Any], company: str, ids: list[UUID]) -> None:
             for block in ("admission.policies", "admission.agents"):
                 store.run(conn, block, key)
             reading.fetchall()
-        runs = {"company": company, "wakes": ids, "retry_of": [None] * len(ids)}
+        nothing = [None] * len(ids)
+        runs = {"company": company, "wakes": ids, "retry_of": nothing, "comments": nothing, "authorities": nothing}
         store.run(conn, "admission.admit", runs).fetchall()
         with conn.pipeline():
             store.run(conn, "admission.announce", {"company": company})

@@ -404,7 +404,7 @@ def test_300_wakes_behind_one_closed_gate_cost_a_start_one_look(
     scheduler = fleet.start(Tuning(clock=watched))
     watched.settle()
     assert scheduler.driver.passes == 1
-    assert statements.count() < 100
+    assert statements.count() < 150  # a few for each owner, and none for each receipt
     assert conn.execute("SELECT id, version, examined_at FROM wakeful.wake ORDER BY id").fetchall() == versions
 
 

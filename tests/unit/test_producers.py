@@ -29,14 +29,18 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 values: dict[str, st.SearchStrategy[Any]] = {
     "actor": texts.map(lambda one: f"user:{one}"),
     "assignee": st.none() | texts.map(lambda one: f"agent:{one}"),
+    "author": texts.map(lambda one: f"user:{one}"),
     "amount": st.decimals(0, 10**9, places=6),
     "at": st.datetimes(datetime(2000, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC)),
     "by_amount": st.integers(0, 10**9),
+    "comments": st.lists(texts, min_size=1, max_size=4, unique=True),
     "command": st.lists(texts, min_size=1, max_size=4),
     "env_allow": st.lists(texts, max_size=3),
     "env_values": st.dictionaries(texts, texts, max_size=3),
     "estimate": st.decimals(0, 10**6, places=2),
     "expected_version": st.integers(1, 99),
+    "force": st.booleans(),
+    "generation": st.integers(1, 99),
     "hard_stop": st.booleans(),
     "action": st.uuids(),
     "labels": st.lists(texts, max_size=3),
@@ -53,13 +57,17 @@ values: dict[str, st.SearchStrategy[Any]] = {
     "period": st.sampled_from(["month", "lifetime"]),
     "priority": st.integers(-1000, 1000),
     "provenance": st.sampled_from(["reported", "estimated", "unknown"]),
+    "question": st.dictionaries(texts, texts, max_size=3),
+    "queue": st.uuids(),
     "reader": st.just({"kind": "json_lines", "rules": [{"session": "session_id"}]}),
     "resuming": st.sampled_from(["auto", "ask"]),
+    "revision": st.integers(1, 99),
     "reviewer": st.none() | texts.map(lambda one: f"agent:{one}"),
     "run": st.uuids(),
     "session_policy": st.just({"mode": "reuse", "rotate_runs": 20, "rotate_days": 7}),
     "silence_limit": st.timedeltas(timedelta(seconds=1), timedelta(days=9)),
     "source": st.sampled_from(["assignment", "on_demand", "automation", "timer"]),
+    "state": st.sampled_from(["processed", "failed"]),
     "starts_per_second": st.integers(1, 99),
     "status": st.sampled_from(["todo", "done"]),
     "stop_grace": st.timedeltas(timedelta(), timedelta(days=1)),
@@ -70,9 +78,13 @@ values: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-outcomes = {
-    "close_lease": st.sampled_from(["released", "failed"]),
-    "resolve_recovery": st.sampled_from(["resolved", "dead", "lost"]),
+# Names that mean something else in one function.
+its_own = {
+    ("close_lease", "outcome"): st.sampled_from(["released", "failed"]),
+    ("resolve_recovery", "outcome"): st.sampled_from(["resolved", "dead", "lost"]),
+    ("reorder_comments", "revision"): texts,
+    ("answer_card", "status"): st.sampled_from(["answered", "accepted", "rejected"]),
+    ("answer_card", "answer"): st.dictionaries(texts, texts, max_size=3),
 }
 
 
@@ -82,8 +94,7 @@ def statements(draw: st.DrawFn) -> Statement:
     given_values = {}
     for name, parameter in inspect.signature(make).parameters.items():
         if parameter.default is inspect.Parameter.empty or draw(st.booleans()):
-            choice = outcomes[make.__name__] if name == "outcome" else values.get(name, texts)
-            given_values[name] = draw(choice)
+            given_values[name] = draw(its_own.get((make.__name__, name), values.get(name, texts)))
     return make(**given_values)
 
 
