@@ -32,6 +32,7 @@ AGENTS = ("ann", "bob", "cat")
 PROJECTS = ("site", "shop")
 ISSUES = tuple(f"I-{number}" for number in range(8))
 ACCOUNTS = ("acme/one", "acme/two")
+PEOPLE = ("user:eve", "user:fay")
 REFUSALS = (Conflict, InvalidInput, NotFound, WaitRefusal)
 FINAL_WAKES = ("linked", "coalesced", "skipped", "retired", "settled", "cancelled", "failed")
 OVERDRAWN = """
@@ -136,6 +137,8 @@ class Crowd:
             (3, "wake at", lambda: wakeful.request_wake("acme", agent, issue, soon)),
             (3, "wake key", lambda: wakeful.request_wake("acme", agent, issue, key=f"k{draw.randrange(30)}")),
             (4, "retry", lambda: on("run", "state = 'failed'", wakeful.request_retry)),
+            (3, "comment", lambda: wakeful.save_comment("acme", issue, "words", draw.choice(PEOPLE), agent=agent)),
+            (2, "interrupt", lambda: wakeful.interrupt_issue("acme", issue, actor=draw.choice(PEOPLE))),
             (1, "stop", lambda: on("run", "ended_at IS NULL", wakeful.stop_run)),
             (1, "rearm", lambda: on("wake", "state IN ('cancelled', 'failed', 'retired')", wakeful.rearm_wake)),
             (1, "retire", lambda: on("wake", "state = 'deferred'", wakeful.retire_wake)),
