@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import drain
+import emit
 import enqueue
 import idle
 import latency
@@ -27,7 +28,7 @@ from row import Row
 from wakeful.testing import Server
 
 HERE = Path(__file__).parent
-PARTS = ("machine", "idle", "latency", "enqueue", "drain", "coordination")
+PARTS = ("machine", "idle", "latency", "enqueue", "drain", "coordination", "emit")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +66,7 @@ def _measured(part: str, server: Server, *, quick: bool) -> Iterator[Row]:
         if importlib.util.find_spec("coordination") is not None:
             yield from importlib.import_module("coordination").rows(quick=quick)
     else:
-        parts = {"idle": idle, "latency": latency, "enqueue": enqueue, "drain": drain}
+        parts = {"idle": idle, "latency": latency, "enqueue": enqueue, "drain": drain, "emit": emit}
         yield from parts[part].rows(server, quick=quick)
 
 

@@ -152,3 +152,15 @@ SELECT pg_notify('wakeful', json_build_object('t', 'eligibility', 'c', %(company
 -- name: enqueue
 SELECT outcome, wake, state, run
 FROM wakeful.request_wake(company => %(company)s, agent => %(agent)s, issue => %(issue)s, payload => %(payload)s, at => %(at)s)
+
+-- name: tell_spend_function
+-- Says on a channel of the bench's own that spend was committed, and under which key.
+CREATE FUNCTION public.tell_spend() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$ BEGIN PERFORM pg_notify('bench', NEW.key); RETURN NULL; END $$
+
+-- name: tell_spend
+CREATE TRIGGER tell_spend AFTER INSERT ON wakeful.spend FOR EACH ROW EXECUTE FUNCTION public.tell_spend()
+
+-- name: spend_by_hand
+INSERT INTO wakeful.spend (company, amount, key, provenance, at)
+VALUES (%(company)s, %(amount)s, %(key)s, 'reported', wakeful.now())

@@ -127,8 +127,7 @@ class HostRelay(threading.Thread):
         for company in names:
             if company_folder(company) not in folders:
                 continue
-            with self._changed:
-                self._known[company] = None
+            self.watch(company)
             self._guarded(company, lambda one=company: self._recover(one))  # type: ignore[misc]
 
     def _recover(self, company: str) -> None:

@@ -18,6 +18,7 @@ PAIRED = {
     "enqueue_bulk_per_s",
     "drain_per_s",
     "drain_limited_per_s",
+    "emit_to_row_p50_ms",
 }
 ALONE = {"fsyncs_per_s", "idle_statements_per_min", "deadline_lateness_p99_stream"}
 
