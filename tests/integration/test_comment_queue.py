@@ -251,6 +251,21 @@ def test_a_claim_passes_a_run_that_somebody_is_changing(database: Database, conn
     assert key.run == run
 
 
+@pytest.mark.parametrize("change", CHANGES, ids=NAMES)
+def test_a_change_waits_for_whoever_only_looks_at_the_queued_run(database: Database, conn: Conn, change: Any) -> None:
+    wake = save(conn, "c-1").wake
+    save(conn, "c-2")
+    run = admit(conn, wake).runs[wake]
+    looking, changing = database.connect(autocommit=False), database.connect()
+    looking.execute("SELECT FROM wakeful.run WHERE id = %s FOR NO KEY UPDATE", (run,))
+    statement = change(conn, wake)
+    with expect_blocked(lambda: wakeful.run(changing, statement), behind=looking, watcher=conn) as blocked:
+        # It holds no issue meanwhile, which whoever holds the run may want next.
+        looking.execute("SELECT FROM wakeful.issue WHERE id = 'I-1' FOR NO KEY UPDATE NOWAIT")
+        looking.commit()
+        assert blocked.result().outcome == "merged"
+
+
 def test_a_run_that_came_meanwhile_is_not_waited_for(database: Database, conn: Conn) -> None:
     """The change holds the issue by then, which whoever holds the run may want."""
     wake = save(conn, "c-1").wake

@@ -71,6 +71,14 @@ def test_the_input_has_the_live_words_in_order_and_the_authority(conn: Conn) -> 
     )
 
 
+def test_what_was_deleted_around_the_producers_is_not_given(conn: Conn) -> None:
+    wake = save(conn, "c-1").wake
+    save(conn, "c-2")
+    key = started(conn, wake)
+    conn.execute("UPDATE wakeful.comment SET deleted_at = now() WHERE id = 'c-1'")
+    assert [one["id"] for one in given_to(conn, key)["comments"]] == ["c-2"]
+
+
 def test_the_input_has_a_cards_answer_and_a_retry_of_it_too(conn: Conn) -> None:
     say(conn, wakeful.create_card("acme", "I-1", "coder", {"text": "Ship?"}, id="k-1", kind="confirm"))
     answered = wakeful.run(conn, wakeful.answer_card("acme", "k-1", [1, "é"], status="accepted", actor="user:ann"))
