@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from wakeful import attendants, executions, owners, readers
+from wakeful import attendants, executions, outcomes, owners, readers, receipts
 from wakeful.hookspecs import Specs
 
 FILE = Path(__file__).parent / "reference/hooks.md"
@@ -50,6 +50,12 @@ def text() -> str:
     parts.append("## What hooks return and receive\n")
     for value in (
         owners.Owner,
+        receipts.Fact,
+        outcomes.Proceed,
+        outcomes.Wait,
+        outcomes.End,
+        outcomes.Successor,
+        outcomes.Refusal,
         owners.GateCheck,
         owners.PluginMigration,
         owners.Observation,
