@@ -101,7 +101,7 @@ def _conclude(root: Coordination, left: LeftOver, row: Any) -> None:
     with root.lease(generation.instance, timeout=LEASE):
         before = root.terminals.read(generation)
         outcome = before.outcome if before else (row.state if landed else "died")
-        permission = root.conclude(generation, outcome, before.reason if before else "run.left_over")
+        permission = root.conclude(generation, outcome, before.reason if before else "its scheduler did not live to say so")
         root.generations.retire(generation)
         if landed and outcome in (row.state, "died"):
             root.ends.record(permission)

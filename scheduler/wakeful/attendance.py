@@ -38,7 +38,7 @@ class Parts:
         """How the execution ended, in a word, and its reason."""
         for ending in self.endings:
             return ending.conclusion.state, ending.conclusion.reason
-        return "died", "run.died"
+        return "died", "it came to no end of its own"
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ class Attendant(Protocol):
         Arguments:
             outcome: the state the run will have (``succeeded``, ``failed``, ``cancelled``), or ``died``: without an
                 end of its own, to be tried again.
-            reason: ``run.<cause>``.
+            reason: ``run.<cause>``; of what ``died``, a few words.
 
         Returns:
             None, or why its end cannot be recorded here: then success becomes failure.

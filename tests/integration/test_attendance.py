@@ -176,7 +176,12 @@ def test_a_death_is_attended_before_the_run_goes_back(database: Database, conn: 
         executor.end(max(executor.started))
         assert ended(conn)[0] == "succeeded"
         wait_until(lambda: ("ended", True) in witness.told, what="the attendant's news")
-    assert witness.told[:4] == [("began", 1), ("ending", "died", "run.died"), ("ended", False), ("began", 2)]
+    assert witness.told[:4] == [
+        ("began", 1),
+        ("ending", "died", "it came to no end of its own"),
+        ("ended", False),
+        ("began", 2),
+    ]
 
 
 def test_an_end_whose_commit_was_never_answered_is_attended_once(
