@@ -135,7 +135,8 @@ class Admission:
         done = dispatcher.dispatch(conn, company, list(ids))
         parked = {i: outcome for i, outcome in done.outcomes.items() if isinstance(outcome, Park)}
         reopened = self._look_again(conn, company, parked)
-        return PassResult(done.outcomes, done.runs, done.busy, reopened, done.failed)
+        # What was given back is due: should the rest end before it is noticed, nobody else would look.
+        return PassResult(done.outcomes, done.runs, done.busy | done.freed, reopened, done.failed)
 
     def settle(self, conn: Connection[Any], company: str, ids: Iterable[UUID]) -> PassResult:
         """Fold the outcomes of chat actions into their receipts; judges no gate and admits nothing by that.

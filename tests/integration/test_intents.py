@@ -540,7 +540,7 @@ def test_nothing_is_admitted_while_the_instance_rests_and_the_claim_is_given_bac
     abandon(conn, database, left)
     wake = intent(conn)
     say(conn, wakeful.set_setting(name, value))
-    admit(conn, wake)
+    assert admit(conn, wake).busy == {wake}
     assert row(conn, wake, "state", "claimed_at", "claimed_by", "due_at <= wakeful.now()") == (
         *("queued", None, None, True),
     )

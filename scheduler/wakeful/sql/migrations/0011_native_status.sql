@@ -185,7 +185,7 @@ BEGIN
                                'version', held.status_version + 1, 'decision', fresh);
     IF commit_status.status = 'in_review' THEN
         IF target IS NOT NULL AND held.reviewer IS DISTINCT FROM 'agent:' || target THEN
-            UPDATE wakeful.issue i SET reviewer = 'agent:' || target WHERE i.company = c AND i.id = held.id;
+            PERFORM wakeful.assign_review(c, held.id, 'agent:' || target, commit_status.actor);
         ELSIF target IS NULL AND held.reviewer LIKE 'agent:%' THEN
             target := substr(held.reviewer, 7);
         END IF;
