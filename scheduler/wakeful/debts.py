@@ -24,11 +24,11 @@ class Debts(Generic[K]):
     def __len__(self) -> int:
         return len(self._owed)
 
-    def failed(self, key: K, now: float) -> float:
-        """Take note of a failure; return until when the key is left alone."""
-        failures = self.failures(key)
-        until = now + backoff.delay(failures, self._draw)
-        self._owed[key] = (failures + 1, until)
+    def failed(self, now: float, *keys: K) -> float:
+        """Take note that these failed together; return until when they are left alone, together."""
+        until = now + backoff.delay(max(map(self.failures, keys), default=0), self._draw)
+        for key in keys:
+            self._owed[key] = (self.failures(key) + 1, until)
         return until
 
     def paid(self, key: K) -> None:

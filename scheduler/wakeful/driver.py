@@ -214,7 +214,7 @@ class Driver(threading.Thread):
             work()
         except Exception as error:
             now = self._clock.monotonic()
-            pause = self._memory.jobs.failed(job, now) - now
+            pause = self._memory.jobs.failed(now, job) - now
             if _concerns_all(conn, error):
                 raise
             _report(f"reading {' '.join(job)}", error, pause)

@@ -20,7 +20,7 @@ from wakeful.clock import DatabaseTime
 from wakeful.coalesce import Source
 from wakeful.errors import PluginError
 from wakeful.line import Manner
-from wakeful.memory import Job, Memory, manner_of
+from wakeful.memory import Job, Memory
 from wakeful.owners import NamesReceipts
 from wakeful.window import Entry, Window
 
@@ -80,7 +80,7 @@ class Lookout:
         overdue = store.run(conn, "window.overdue", parameters).fetchall()
         for row in overdue:
             self._time.observe(row.now)
-            memory.is_due(row.company, row.id, manner_of(window))
+            memory.is_due(row.company, row.id, window.manner)
         if len(overdue) >= self._size:
             window.stale = True
             return

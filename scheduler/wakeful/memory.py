@@ -21,10 +21,9 @@ from wakeful.line import Line, Look, Manner
 from wakeful.outcomes import Admit, Moved, Park
 from wakeful.signals import Signal
 from wakeful.timers import BUSY, Timers
-from wakeful.window import Entry, Window
+from wakeful.window import SETTLEMENT, Entry, Window
 
 BEFORE_ALL: Source = ("", "", "")
-SETTLEMENT = "settlement"  # the owner whose receipts are only settled
 HELD = 1000  # rows of one company that somebody else holds; from there on none of it are read
 
 Job = tuple[str, ...]  # ("window", owner), ("gates",), ("named", owner), ("owners",), ("walk", company, gate, key)
@@ -70,6 +69,7 @@ class Memory:
         self.owners_read = True  # whether it is known whose wakes nobody here looks after
         self.jobs: Debts[Job] = Debts(draw)  # of what is read
         self._owed: Debts[Look] = Debts(draw)  # of receipts whose passes failed
+        self._together: dict[Look, int] = {}  # of these: how many may share their next pass
         self.last_company = ""
 
     def forget(self) -> None:
@@ -85,6 +85,7 @@ class Memory:
         self.walks.clear()
         self.jobs.forget_old(self._clock.monotonic())
         self._owed.forget_old(self._clock.monotonic())
+        self._together = {look: most for look, most in self._together.items() if self._owed.failures(look)}
         self.gates_after = BEFORE_ALL
         self.named_after = dict.fromkeys(self._namers)
         self.owners_read = False
@@ -93,6 +94,7 @@ class Memory:
         """Let everything that failed be tried at once."""
         self.jobs.forgive()
         self._owed.forgive()
+        self._together.clear()
 
     # ── what there is to do ─────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +163,7 @@ class Memory:
         most = 1 if manner is Manner.RELEASED else PASS
 
         def together(company: str, wake: UUID) -> int:
-            return max(1, most >> self._owed.failures(Look(company, wake, manner)))
+            return self._together.get(Look(company, wake, manner), most)
 
         batch = self._due[manner].take(together)
         if batch is not None and manner is Manner.JUDGED:
@@ -200,9 +202,9 @@ class Memory:
         if window is None or due_at is None or window.stale:
             return
         if self._time.has_come(due_at):
-            self.is_due(company, wake, manner_of(window))
+            self.is_due(company, wake, window.manner)
         elif window.knows(due_at):
-            self._deadline(Look(company, wake, manner_of(window)), due_at)
+            self._deadline(Look(company, wake, window.manner), due_at)
 
     def opened(self, window: Window, entries: Sequence[Entry], size: int, *, complete: bool = True) -> None:
         """Take note of a window's nearest deadlines; where companies were left out, it is read again soon."""
@@ -211,7 +213,7 @@ class Memory:
         if not complete and now is not None:
             window.narrow(now + timedelta(seconds=BUSY))
         for entry in entries:
-            look = Look(entry.company, entry.id, manner_of(window))
+            look = Look(entry.company, entry.id, window.manner)
             if self._time.has_come(entry.due_at):
                 self.is_due(*look)
             else:
@@ -229,8 +231,9 @@ class Memory:
         now = self._clock.monotonic()
         settled = manner is Manner.SETTLED
         after = manner if settled else Manner.JUDGED  # how a stored deadline of these is looked at
-        for wake in chosen:
-            self._owed.paid(Look(company, wake, manner))
+        for look in [Look(company, wake, manner) for wake in chosen]:
+            self._owed.paid(look)
+            self._together.pop(look, None)
         for wake in result.busy:
             self._returns(Look(company, wake, manner), now + BUSY, signalled=bool(chosen.get(wake)))
         for wake, due_at in result.set_aside.items():
@@ -254,11 +257,12 @@ class Memory:
                 self.walks.needed(source)
 
     def failed(self, company: str, chosen: Mapping[UUID, bool], manner: Manner = Manner.JUDGED) -> None:
-        """Take note that a pass failed as a whole: its receipts come back, each after a pause of its own."""
-        now = self._clock.monotonic()
-        for wake, signalled in chosen.items():
-            look = Look(company, wake, manner)
-            self._returns(look, self._owed.failed(look, now), signalled=signalled)
+        """Take note that a pass failed as a whole: its receipts come back after a pause, in halves."""
+        looks = {Look(company, wake, manner): signalled for wake, signalled in chosen.items()}
+        moment = self._owed.failed(self._clock.monotonic(), *looks)
+        self._together.update(dict.fromkeys(looks, max(1, len(looks) // 2)))
+        for look, signalled in looks.items():
+            self._returns(look, moment, signalled=signalled)
 
     def looked(self, walk: Walk, page: Sequence[UUID], result: PassResult) -> None:
         """Take note of what the page of a walk led to."""
@@ -287,11 +291,6 @@ class Memory:
             if last is not None:
                 for window in self.windows.values():
                     window.narrow(self._time.moment(last))
-
-
-def manner_of(window: Window) -> Manner:
-    """How receipts are looked at whose deadlines an owner's window tells of."""
-    return Manner.SETTLED if window.owner == SETTLEMENT else Manner.JUDGED
 
 
 def waits_behind(outcome: object, source: Source) -> bool:

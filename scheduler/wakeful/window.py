@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from wakeful.line import Manner
+
 SIZE = 1000
+SETTLEMENT = "settlement"  # the owner, and the topic, of receipts that are only settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class Window:
     owner: str
     horizon: datetime | None = None
     stale: bool = True
+
+    @property
+    def manner(self) -> Manner:
+        """How receipts are looked at whose deadlines this window tells of."""
+        return Manner.SETTLED if self.owner == SETTLEMENT else Manner.JUDGED
 
     def opened(self, entries: Sequence[Entry], limit: int) -> None:
         """Take note of a read of the nearest deadlines, of at most ``limit`` rows."""

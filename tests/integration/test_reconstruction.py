@@ -185,7 +185,7 @@ def test_a_signal_at_any_point_of_a_walk_leads_to_a_walk_that_begins_after_it(
     executor = InstantExecutor()
     scheduler = fleet.start(Tuning(clock=watched), executor=executor)
     say(conn, producers.pause_company(ACME))
-    wakes = parked_in_silence(conn, watched, 120)
+    wakes = parked_in_silence(conn, watched, 220)  # three pages
     keeper = Gatekeeper(monkeypatch, owner, name, when)
     signal(conn, "company", ACME)
     assert keeper.reached.wait(20)

@@ -439,7 +439,7 @@ def test_a_receipt_that_failed_rests_though_everything_was_forgotten_unless_it_i
 def test_an_owner_whose_window_cannot_be_read_rests_and_the_others_do_not() -> None:
     one = Remembering()
     one.time.observe(NOW)
-    one.memory.jobs.failed(("window", "request"), one.clock.at)
+    one.memory.jobs.failed(one.clock.at, ("window", "request"))
     assert [window.owner for window in one.memory.passed_windows()] == ["execution_wait", "settlement"]
     for window in one.memory.passed_windows():
         one.memory.opened(window, [], 100)
@@ -453,7 +453,7 @@ def test_an_owner_whose_window_cannot_be_read_rests_and_the_others_do_not() -> N
 def test_before_the_first_read_a_failed_one_is_no_work_until_its_rest_is_over() -> None:
     one = Remembering()
     for name in one.memory.windows:
-        one.memory.jobs.failed(("window", name), one.clock.at)
+        one.memory.jobs.failed(one.clock.at, ("window", name))
     assert not one.memory.has_work()
     assert one.memory.next_moment() == one.clock.at + 0.5
 
@@ -462,7 +462,7 @@ def test_what_is_read_in_the_background_goes_on_beside_what_fails() -> None:
     one = Remembering().ready()
     one.memory.gates_after, one.memory.named_after = ("", "", ""), {"request": None}
     assert one.memory.next_job() == ("gates",)
-    one.memory.jobs.failed(("gates",), one.clock.at)
+    one.memory.jobs.failed(one.clock.at, ("gates",))
     assert one.memory.next_job() == ("named", "request")
     del one.memory.named_after["request"]
     one.memory.owners_read = False
