@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -46,15 +47,16 @@ class CompanyRoots:
         from wakeful_coordination import Coordination, CoordinationError
 
         with self._guard:
+            path = self.path(company)
             known = self._open.get(company)
             if known is not None:
                 try:
                     known.root.usable()
-                    return known
+                    if _is_still(path, known.root.fd):
+                        return known
                 except CoordinationError as error:
                     _log.error("the coordination root of %s is opened anew: %s", company, error.message)
-                    self._open.pop(company).close()
-            path = self.path(company)
+                self._open.pop(company).close()
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             opened = Coordination.open(
                 str(path), among=True, keep=KEPT_LEASES, files=self._files() if self._files is not None else None
@@ -73,3 +75,11 @@ class CompanyRoots:
         with self._guard:
             while self._open:
                 self._open.popitem()[1].close()
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    """Say whether an open directory is the one at ``path``: a company's erasure takes its root away."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except OSError:
+        return False

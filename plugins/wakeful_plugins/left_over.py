@@ -101,7 +101,8 @@ def _conclude(root: Coordination, left: LeftOver, row: Any) -> None:
     with root.lease(generation.instance, timeout=LEASE):
         before = root.terminals.read(generation)
         outcome = before.outcome if before else (row.state if landed else "died")
-        permission = root.conclude(generation, outcome, before.reason if before else "its scheduler did not live to say so")
+        reason = before.reason if before else "its scheduler did not live to say so"
+        permission = root.conclude(generation, outcome, reason)
         root.generations.retire(generation)
         if landed and outcome in (row.state, "died"):
             root.ends.record(permission)

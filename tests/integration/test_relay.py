@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -17,12 +18,21 @@ from tests.speaking import Host
 from wakeful.crash_points import CrashPoint
 from wakeful.testing import Database, HoldAt, Statements
 
+OURS = "application_name = 'wakeful attendants' AND datname = current_database()"
+
 
 @pytest.fixture
 def host(database: Database, tmp_path: Path) -> Iterator[Host]:
     made = Host(database, tmp_path)
     yield made
     made.conn.close()
+
+
+def reasons(host: Host) -> list[str]:
+    """Return why each refused event is still pending."""
+    with host.root() as root:
+        notes = [root.undelivered.read(name.removesuffix(".json")) for name in host.pending()]
+    return [note.reason for note in notes if note is not None and note.refused]
 
 
 def spent(host: Host) -> list[tuple[Decimal, bool]]:
@@ -112,14 +122,10 @@ def test_what_the_database_refuses_is_kept_with_its_reason_and_hinders_nothing(h
         host.wake()
         run = host.run()
         assert (run["state"], spent(host)) == ("succeeded", [(Decimal("0.5"), True)])
-    refused, unknown = host.pending()
-    with host.root() as root:
-        reasons = [root.undelivered.read(name.removesuffix(".json")) for name in (refused, unknown)]
-    assert reasons[0] is not None
-    assert reasons[1] is not None
-    assert "an exact amount" in reasons[0].reason
-    assert "takes events of type acme.own" in reasons[1].reason
-    assert reasons[0].refused
+    assert len(host.pending()) == 2
+    refused, unknown = reasons(host)
+    assert "an exact amount" in refused
+    assert "takes events of type acme.own" in unknown
 
 
 def test_a_doorbell_that_nobody_hears_costs_latency_only(host: Host) -> None:
@@ -137,3 +143,62 @@ def test_a_doorbell_that_nobody_hears_costs_latency_only(host: Host) -> None:
         wait_until(lambda: len(spent(host)) == 2, what="the second spend")
         host.open(gate)
         host.run()
+
+
+def test_a_lost_connection_loses_no_event(host: Host) -> None:
+    gate = host.gate()
+    host.agent("spend=0.25", f"wait={gate}", "spend=0.5")
+    with running(host.scheduler()):
+        host.wake()
+        wait_until(lambda: spent(host), what="the first spend")
+        killed = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}"  # noqa: S608 - our own words
+        wait_until(lambda: not host.rows(killed), what="the death of the relay's session")
+        host.open(gate)
+        assert host.run()["state"] == "succeeded"
+    assert spent(host) == [(Decimal("0.25"), True), (Decimal("0.5"), True)]
+    assert host.pending() == []
+
+
+def test_an_end_waits_for_nothing_but_the_fence_of_its_run(host: Host) -> None:
+    """An event that cannot be recorded for now delays the end; nothing is lost and nothing doubled."""
+    gate = host.gate()
+    host.agent(f"wait={gate}", "spend=0.5")
+    with running(host.scheduler()):
+        host.wake()
+        run = host.run("running")
+        blocker = host.database.connect()
+        with blocker.transaction():
+            blocker.execute("SELECT FROM wakeful.run WHERE id = %s FOR UPDATE", (run["id"],))
+            host.open(gate)
+            wait_until(host.pending, what="the event")
+            waits = f"SELECT FROM pg_stat_activity WHERE {OURS} AND wait_event_type = 'Lock'"  # noqa: S608 - our own words
+            wait_until(lambda: host.rows(waits), what="the relay at the fence")
+            assert (spent(host), host.run("running")["state"]) == ([], "running")
+        assert host.run()["state"] == "succeeded"
+    assert spent(host) == [(Decimal("0.5"), True)]
+
+
+def test_a_company_whose_files_are_erased_begins_anew(host: Host) -> None:
+    host.agent("spend=0.25")
+    with running(host.scheduler(rescan=timedelta(seconds=0.1))):
+        host.wake()
+        host.run()
+        shutil.rmtree(host.path)
+        host.agent("spend=0.5", agent="other")
+        host.wake(agent="other")
+        assert host.run(agent="other")["state"] == "succeeded"
+    assert [amount for amount, _ in spent(host)] == [Decimal("0.25"), Decimal("0.5")]
+
+
+def test_an_older_generations_words_are_refused_and_kept_as_refused(host: Host) -> None:
+    gate = host.gate()
+    host.agent(f"wait={gate}", "comment=too late", "status=done")
+    with running(host.scheduler()):
+        host.wake("I-1")
+        run = host.run("running")
+        # Another authority has taken the run over.
+        host.conn.execute("UPDATE wakeful.run SET generation = 2 WHERE id = %s", (run["id"],))
+        host.open(gate)
+        wait_until(lambda: len(host.pending()) == 2 and len(reasons(host)) == 2, what="both refusals")
+        assert host.rows("SELECT FROM wakeful.comment") + host.rows("SELECT FROM wakeful.status_decision") == []
+    assert set(reasons(host)) == {f"run {run['id']} is at generation 2: what its generation 1 said later is refused"}

@@ -19,12 +19,14 @@ from tests.conditions import wait_until
 from tests.crash.site import Site
 from tests.disks import Failing
 from tests.integration.instant import running
+from tests.integration.runs import queued
 from tests.speaking import AGENT, ENVIRONMENT, Host
 
 from wakeful.crash_points import CrashPoint
 from wakeful.executions import RunSpec
 from wakeful.testing import Database, HoldAt
 from wakeful_coordination import Generation
+from wakeful_coordination.errors import LeaseBusy, NotFound
 from wakeful_plugins.local_executor import LocalExecutor
 
 UNRECORDED = "its end could not be recorded"
@@ -229,6 +231,33 @@ def test_agent_end_is_made_good_when_its_scheduler_died_right_after_the_row(site
     assert len(site.executions()) == 1
 
 
+def test_what_an_earlier_release_left_open_is_ended_at_the_next_start(host: Host) -> None:
+    """Its run is over, and nobody had recorded that in its files."""
+    host.agent("cache")
+    with running(host.scheduler()):
+        host.wake()
+        run = host.run()
+        wait_until(lambda: host.end_of(run["id"]), what="agent.end")
+    key = host.key(run["id"], 1)
+    plain = host.database.connect()
+    left, living = host.key(queued(plain)), host.key(queued(plain, host="elsewhere"))
+    host.conn.execute("UPDATE wakeful.run SET state = 'failed', ended_at = wakeful.now() WHERE id = %s", (left.run,))
+    with host.root() as root:
+        own, session = root.generations.open(left.cookie), root.generations.open("acme.session-7")
+        alive = root.generations.open(living.cookie)
+        root.caches.write(own, b"of an ended run")
+        known = root.ends.read(host.carried(key.run))
+    with running(host.scheduler()), host.root() as root:
+        wait_until(lambda: root.ends.read(own), what="the end that was left")
+        assert root.ends.read(own).outcome == "failed"
+        assert root.caches.read(own) is None
+        assert root.generations.capture(session.instance) == session
+        assert root.generations.capture(alive.instance) == alive
+        assert root.ends.read(host.carried(key.run)) == known
+        with pytest.raises(NotFound):
+            root.generations.capture(own.instance)
+
+
 # ── replacement ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -325,8 +354,6 @@ def test_explicit_quarantine_keeps_and_applies_nothing(host: Host) -> None:
 
 def test_invariant_01_and_23_one_holder_per_instance_and_no_wait_between_instances(host: Host) -> None:
     """One agent keeps its own lease; another one's run ends meanwhile, and nobody gets the kept lease."""
-    from wakeful_coordination.errors import LeaseBusy
-
     gate = host.gate()
     host.agent(f"hold={gate}", agent="holder")
     host.agent("cache", "spend=0.5")
