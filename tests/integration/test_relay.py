@@ -171,7 +171,7 @@ def test_an_end_waits_for_nothing_but_the_fence_of_its_run(host: Host) -> None:
             blocker.execute("SELECT FROM wakeful.run WHERE id = %s FOR UPDATE", (run["id"],))
             host.open(gate)
             wait_until(host.pending, what="the event")
-            waits = f"SELECT FROM pg_stat_activity WHERE {OURS} AND wait_event_type = 'Lock'"  # noqa: S608 - our own words
+            waits = f"SELECT FROM pg_stat_activity WHERE {OURS} AND wait_event_type = 'Lock'"
             wait_until(lambda: host.rows(waits), what="the relay at the fence")
             assert (spent(host), host.run("running")["state"]) == ([], "running")
         assert host.run()["state"] == "succeeded"
