@@ -121,7 +121,7 @@ class Coordination:
         """Return brief custody of instances, to be entered with ``with``; see :meth:`Leases.hold`."""
         if timeout is None and len(instances) == 1:
             # The hot path: an open lease is its own context.
-            return self._open_leases.get(instances[0]) or self.leases.opening(instances[0])
+            return self._open_leases.get(instances[0]) or self.leases.files.get(instances[0])
         return self.leases.hold(*instances, timeout=timeout)
 
     def new_txid(self) -> str:

@@ -51,7 +51,7 @@ def shard(name: str) -> str:
 
 def instance_path(instance: str) -> str:
     """Return the directory of an instance, relative to the root."""
-    return f"instances/{shard(instance)}/{instance}"
+    return f"instances/{blake2b(instance.encode(), digest_size=1).hexdigest()}/{instance}"
 
 
 def receipts_path(txid: str) -> str:

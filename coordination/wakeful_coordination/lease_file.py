@@ -26,7 +26,8 @@ class LeaseFiles:
     def get(self, instance: str) -> Lease:
         """Return the open lease file of an instance, opening it if need be."""
         root = self._root
-        root.usable()
+        if root.refusal is not None:
+            raise root.refusal()
         with root.guard:
             known = self.open.get(instance)
             if known is not None:

@@ -37,7 +37,7 @@ class _Unfinished(Exception):
 
 
 class Custody:
-    """The context of leases not all open yet, or several; enter it in the thread that does the work."""
+    """The context of several leases, or of one with a deadline; enter it in the thread that does the work."""
 
     __slots__ = ("_instances", "_leases", "_resolving", "_timeout")
 
@@ -57,27 +57,8 @@ class Custody:
         self._leases.release(self._instances)
 
 
-class Opening:
-    """The context of one lease whose file is not open yet."""
-
-    __slots__ = ("_files", "_instance", "_lease")
-
-    def __init__(self, files: LeaseFiles, instance: str) -> None:
-        self._files = files
-        self._instance = instance
-
-    def __enter__(self) -> Lease:
-        self._lease = self._files.get(self._instance)
-        return self._lease.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lease.__exit__(kind, error, trace)
-
-
 #: Custody, to be entered with ``with`` in the thread that does the work.
-Held = Lease | Opening | Custody
+Held = Lease | Custody
 
 
 class Leases:
@@ -111,7 +92,7 @@ class Leases:
     def hold(self, *instances: str, timeout: float | None = None, resolving: bool = False) -> Held:
         """Return the custody of ``instances`` (any order; taken ascending), to be entered with ``with``.
 
-        Waits as long as it takes, or ``timeout`` seconds and then raises LeaseBusy. Raises LeaseOrder,
+        Entered, it waits as long as it takes, or ``timeout`` seconds and then raises LeaseBusy. Raises LeaseOrder,
         LeaseMisused in a running event loop, InDoubt, NotFound, UnsafePath. ``resolving`` is for the
         resolver itself: it takes unfinished transactions over from the dead, and takes ids out of order if
         nobody has them.
@@ -119,12 +100,8 @@ class Leases:
         if len(instances) != 1:
             instances = tuple(sorted(set(instances)))
         elif timeout is None and not resolving:
-            return self.open.get(instances[0]) or self.opening(instances[0])
+            return self.open.get(instances[0]) or self.files.get(instances[0])
         return Custody(self, instances, timeout, resolving)
-
-    def opening(self, instance: str) -> Opening:
-        """Return the custody of one instance whose lease file is not open; entering raises what :meth:`hold` says."""
-        return Opening(self.files, instance)
 
     def acquire(self, instances: tuple[str, ...], timeout: float | None, resolving: bool) -> None:
         """Take all of ``instances`` (ascending), or none; ``timeout`` in seconds. Raises what :meth:`hold` says."""

@@ -131,14 +131,16 @@ class PosixFilesystem:
 
     def status(self, fd: int) -> Status:
         """Describe an open file."""
-        return _described(os.fstat(fd))
+        mode, inode, device, links, uid = os.fstat(fd)[:5]
+        return Status(_KINDS.get(mode & 0o170000, "other"), uid, mode & 0o7777, links, inode, device)
 
     def stat(self, name: str, at: int) -> Status | None:
         """Describe a name without following it."""
         try:
-            return _described(os.stat(name, dir_fd=at, follow_symlinks=False))
+            mode, inode, device, links, uid = os.stat(name, dir_fd=at, follow_symlinks=False)[:5]
         except FileNotFoundError:
             return None
+        return Status(_KINDS.get(mode & 0o170000, "other"), uid, mode & 0o7777, links, inode, device)
 
     def sync(self, fd: int) -> None:
         """Flush with fsync; never repeated by anyone after an error."""
@@ -199,8 +201,3 @@ class PosixFilesystem:
         except BlockingIOError:
             return False
         return True
-
-
-def _described(found: os.stat_result) -> Status:
-    mode, inode, device, links, uid = found[:5]
-    return Status(_KINDS.get(mode & 0o170000, "other"), uid, mode & 0o7777, links, inode, device)

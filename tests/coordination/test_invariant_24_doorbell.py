@@ -105,7 +105,7 @@ def test_invariant_24_with_an_inotify_limit_of_zero_the_slow_look_does_it_and_sa
     script = """
 with Coordination.open(sys.argv[1]) as c:
     g = c.generations.open("a")
-    w = c.watcher(lambda: c.relay(lambda outcome: say("told", outcome.transaction.txid)), announce=print,
+    w = c.watcher(lambda: c.relay(lambda outcome: say("told", outcome.transaction.txid)), announce=say,
                   rescan=3600, blind_rescan=0.02)
     w.start(); say(w.watching)
     say("sent", c.publish(c.transaction(g, "comment", {})).txid)

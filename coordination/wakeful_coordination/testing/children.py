@@ -16,7 +16,10 @@ DEADLINE = 30.0
 _PRELUDE = """
 import os, signal, sys
 from wakeful_coordination import *
-def say(*words): print(*words, flush=True)
+def say(*words):
+    # One write: threads that speak at once do not mix their words.
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 def hear(): return sys.stdin.readline().strip()
 """
 
