@@ -78,15 +78,19 @@ class Lookout:
             "rows": rows,
         }
         overdue = store.run(conn, "window.overdue", parameters).fetchall()
+        full = len(overdue) >= self._size
+        near = [] if full else store.run(conn, "window.upcoming", parameters).fetchall()
+        page = overdue if full else near
+        if page or ask:
+            self._time.observe(page[-1].now if page else self.now(conn))
+        if len(page) >= self._size and window.is_stuck(frozenset(row.id for row in page)):
+            memory.opened(window, [], self._size, complete=False)
+            return
         for row in overdue:
-            self._time.observe(row.now)
             memory.is_due(row.company, row.id, window.manner)
-        if len(overdue) >= self._size:
+        if full:
             window.stale = True
             return
-        near = store.run(conn, "window.upcoming", parameters).fetchall()
-        if near or ask:
-            self._time.observe(near[-1].now if near else self.now(conn))
         entries = [Entry(row.company, row.id, row.due_at) for row in near]
         memory.opened(window, entries, self._size, complete=not companies)
 

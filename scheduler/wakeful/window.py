@@ -31,12 +31,13 @@ class Window:
     """One owner's horizon.
 
     ``horizon`` is None when every deadline is known; ``stale`` when the next deadlines have to be read before
-    anything is silent.
+    anything is silent; ``page`` is what the last read was full of.
     """
 
     owner: str
     horizon: datetime | None = None
     stale: bool = True
+    page: frozenset[UUID] = frozenset()
 
     @property
     def manner(self) -> Manner:
@@ -47,6 +48,15 @@ class Window:
         """Take note of a read of the nearest deadlines, of at most ``limit`` rows."""
         self.horizon = entries[-1].due_at if len(entries) >= limit else None
         self.stale = False
+
+    def is_stuck(self, page: frozenset[UUID]) -> bool:
+        """Take note of a full page; whether it is the one before again, though all of it has been looked at.
+
+        A page that is stuck is not looked at for a while, and then once more.
+        """
+        stuck = page == self.page
+        self.page = frozenset() if stuck else page
+        return stuck
 
     def narrow(self, horizon: datetime) -> None:
         """Take note that deadlines behind ``horizon`` were dropped from memory."""

@@ -147,7 +147,7 @@ def test_a_judge_or_gate_that_fails_for_ever_delays_its_own_receipts_only(
 def test_a_gate_that_fails_for_ever_on_one_receipt_lets_go_of_those_it_shares_a_pass_with(
     conn: Conn, fleet: Schedulers
 ) -> None:
-    """40P01, 40001 and the like are not bisected by the pass itself: the driver halves what comes back."""
+    """40P01, 40001 and the like do not halve a pass at once: what comes back comes in halves."""
     odd = request(conn, None, kind="odd")
     plain = [request(conn, None) for _ in range(7)]
     fleet.start(more=[Plugin(Odd(), OddGate(errors.SerializationFailure("40001")))])
@@ -235,6 +235,24 @@ def test_a_window_full_of_rows_that_somebody_holds_is_no_hot_loop_and_hides_noth
         holding.rollback()
     watched.step(1.1)
     wait_until(lambda: len(executor.submitted) == 253, what="all runs")
+
+
+def test_a_full_page_of_rows_that_a_look_leaves_as_they_are_is_no_hot_loop(
+    conn: Conn, fleet: Schedulers, watched: WatchedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(30):
+        request(conn, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "admit", lambda self, conn, company, wanted: PassResult())
+        scheduler = fleet.start(Tuning(clock=watched, window=10))
+        watched.settle()
+        passes = scheduler.driver.passes
+        for n in range(1, 5):
+            watched.step(1.1)
+            assert scheduler.driver.passes <= passes + 2 * n
+    watched.step(1.1)
+    watched.step(1.1)
+    wait_until(lambda: len(runs(conn)) == 30, what="all runs")
 
 
 # ── kinds that nobody here looks after ──────────────────────────────────────────────────────────────────

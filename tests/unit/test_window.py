@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from wakeful.line import Manner
 from wakeful.window import Entry, Window
 
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
@@ -51,3 +52,20 @@ def test_a_window_can_only_be_narrowed() -> None:
     assert window.horizon == NOW + timedelta(seconds=9)
     window.narrow(NOW + timedelta(seconds=2))
     assert not window.knows(NOW + timedelta(seconds=3))
+
+
+def test_a_full_page_that_comes_again_is_stuck_every_other_time() -> None:
+    window, one, other = Window("request"), frozenset({uuid4()}), frozenset({uuid4()})
+    assert [window.is_stuck(page) for page in (one, one, one, one, other, one)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_only_the_owner_of_settlements_has_its_receipts_settled() -> None:
+    assert Window("settlement").manner is Manner.SETTLED
+    assert Window("request").manner is Manner.JUDGED
