@@ -1,9 +1,9 @@
 """An agent that uses its files: each argument is one thing to do, in order.
 
-cache; spend=AMOUNT; comment=TEXT; status=STATUS; other=TYPE (an event without a body); raw=AMOUNT (spend that no check
-has seen); wait=FIFO; line=FILE (append its cookie); result=JSON; fail=CODE; hold=FIFO (its own lease, until told);
-mutate=FIFO (a transaction, which stands still before its file is replaced, until told); obey (until TERM, after
-which it goes on).
+cache; spend=AMOUNT; silent=AMOUNT (spend, and no ring from then on); raw=AMOUNT (spend that no check has seen);
+comment=TEXT; status=STATUS; other=TYPE (an event without a body); wait=FIFO; line=FILE (append its cookie); result=JSON;
+fail=CODE; hold=FIFO (its own lease, until told); mutate=FIFO (a transaction, which stands still before its file is
+replaced, until told); obey (until TERM, after which it goes on).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ BODIES = {
     "spend": lambda text: {"amount": text},
     "comment": lambda text: {"text": text},
     "status": lambda text: {"status": text},
+    "silent": lambda text: {"amount": text},
     "raw": lambda text: {"amount": float(text)},
     "other": lambda text: {},
 }
@@ -56,7 +57,9 @@ def main(things: list[str]) -> int:
             if what == "cache":
                 root.caches.write(own, b"what it knows")
             elif what in BODIES:
-                kind = text if what == "other" else "spend" if what == "raw" else what
+                kind = text if what == "other" else "spend" if what in ("raw", "silent") else what
+                if what == "silent":
+                    root.outbox.ring = lambda: None  # type: ignore[method-assign]
                 print(root.publish(root.transaction(own, kind, BODIES[what](text))).txid, flush=True)
             elif what == "wait":
                 told(text)

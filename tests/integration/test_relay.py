@@ -59,10 +59,13 @@ def test_events_reach_rows_while_their_run_lives_and_nobody_asks(host: Host) -> 
 
 
 def test_what_was_said_is_recorded_before_the_end_is(host: Host) -> None:
-    held = HoldAt(CrashPoint.TERMINAL_BEFORE_COMMIT)
-    host.agent("spend=0.5", "comment=done")
-    with running(host.scheduler(crash=held)):
+    """Even if no doorbell rang, so that nobody else looks."""
+    held, gate, disk = HoldAt(CrashPoint.TERMINAL_BEFORE_COMMIT), host.gate(), Counting()
+    host.agent(f"wait={gate}", "silent=0.5", "comment=done")
+    with running(host.scheduler(crash=held, files=lambda: disk)):
         host.wake("I-1")
+        wait_until(lambda: disk.listed, what="the watcher's first look")
+        host.open(gate)
         held.wait_reached()
         assert spent(host) == [(Decimal("0.5"), True)]
         assert len(host.rows("SELECT FROM wakeful.comment")) == 1
