@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.conditions import wait_until
 from tests.crash.site import COMPANY, Site
 
 from wakeful.crash_points import CrashPoint
@@ -41,3 +42,24 @@ def test_words_are_neither_lost_nor_doubled(site: Site, point: CrashPoint) -> No
     posted = site.conn.execute("SELECT body, author_kind, author, run FROM wakeful.comment WHERE run IS NOT NULL")
     assert posted.fetchall() == [{"body": "done", "author_kind": "agent", "author": "coder", "run": run["id"]}]
     assert [wake["state"] for wake in site.conn.execute("SELECT state FROM wakeful.wake").fetchall()] == ["linked"]
+
+
+def test_words_saved_behind_a_run_whose_end_nobody_heard_of(site: Site) -> None:
+    """Their receipt has no clock, and the signal of that end dies with its scheduler."""
+    gate = site.gate()
+    site.writer(gate.wait)
+    first = site.scheduler(crash=CrashPoint.TERMINAL_AFTER_COMMIT).wait_ready()
+    site.wake("I-1")
+    site.wait_run("running")
+    site.conn.execute("SELECT wakeful.save_comment(%s, 'I-1', 'words', 'user:ann', id => 'c-1')", (COMPANY,))
+    [parked] = site.conn.execute(
+        "SELECT due_at, wait_reason FROM wakeful.wake WHERE kind = 'saved_comments'"
+    ).fetchall()
+    assert parked == {"due_at": None, "wait_reason": "execution.live_run"}
+    gate.open()
+    first.dies()
+    site.scheduler().wait_ready()
+    gate.open()
+    wait_until(lambda: [run for run in site.runs() if run["comments"] and run["ended_at"]], what="the run of the words")
+    assert [(run["comments"], run["state"]) for run in site.runs()] == [([], "succeeded"), (["c-1"], "succeeded")]
+    site.wait_alone()

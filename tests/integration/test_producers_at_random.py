@@ -126,6 +126,12 @@ class Crowd:
             return None if found is None else make("acme", found)
 
         soon = datetime.now(UTC) + timedelta(seconds=draw.uniform(0, 1))
+        def changed(make: Any, *words: str) -> Statement | None:
+            row = conn.execute(
+                "SELECT id, revision FROM wakeful.comment WHERE deleted_at IS NULL ORDER BY random() LIMIT 1"
+            ).fetchone()
+            return None if row is None else make("acme", row["id"], *words, row["revision"], force=True)
+
         choices: list[tuple[float, str, Any]] = [
             (
                 8,
@@ -152,6 +158,25 @@ class Crowd:
             (2, "release", lambda: producers.release_hold("acme", issue)),
             (2, "restore", lambda: producers.restore_hold("acme", issue)),
             (2, "depend", lambda: producers.add_dependency("acme", issue, other)),
+            (2, "edit", lambda: changed(wakeful.edit_comment, f"words {draw.random()}")),
+            (1, "discard", lambda: changed(wakeful.discard_comment)),
+            (1, "delete", lambda: changed(wakeful.delete_comment)),
+            (2, "ask", lambda: wakeful.create_card("acme", issue, agent, "really?")),
+            (
+                2,
+                "answer",
+                lambda: on(
+                    "card",
+                    "status = 'pending'",
+                    lambda company, card: wakeful.answer_card(company, card, "yes", actor=draw.choice(PEOPLE)),
+                ),
+            ),
+            (1, "withdraw", lambda: on("card", "status <> 'superseded'", wakeful.withdraw_card)),
+            (
+                3,
+                "take",
+                lambda: on("run", "state = 'running'", lambda company, run: wakeful.take_issue(company, run, 1, issue)),
+            ),
             (3, "undepend", lambda: producers.remove_dependency("acme", issue, other)),
             (
                 1,
