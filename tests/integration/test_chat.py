@@ -123,6 +123,23 @@ def test_its_own_payload_and_key_are_kept(conn: Conn) -> None:
     assert (again.outcome, again.wake) == ("existing", wake)
 
 
+def test_it_repeats_the_comments_that_its_source_was_given(conn: Conn) -> None:
+    say(conn, producers.save_comment(ACME, "I-1", "please", ANN, id="C-1", agent=CODER))
+    (saved,) = conn.execute("SELECT id FROM wakeful.wake WHERE kind = 'saved_comments'").fetchone() or (None,)
+    assert isinstance(saved, UUID)
+    run = admit(conn, saved).runs[saved]
+    (key,) = start(conn)
+    end(conn, key)
+    wake = asked(conn, run)
+    settled(conn, wake)
+    settle(conn, wake)
+    again = admit(conn, wake).runs[wake]
+    assert conn.execute("SELECT comments, retry_of FROM wakeful.run WHERE id = %s", (again,)).fetchone() == (
+        ["C-1"],
+        run,
+    )
+
+
 @pytest.mark.parametrize("state", ["queued", "running"])
 def test_a_run_that_has_not_ended_is_not_retried_in_a_chat(conn: Conn, state: str) -> None:
     wake = request(conn)
@@ -761,6 +778,8 @@ def test_a_settlement_that_no_scheduler_heard_is_found_by_its_stored_deadline(co
     wait_state(conn, led, "settled", "chat.processed")
     wait_ran(conn, free)
     assert len(executor.submitted) == 4
+    # It was the settlement pass that found them, not the look behind each gate that follows a start.
+    assert [row(conn, wake, "chat_outcome")[0] for wake in (failing, led, free)] == [FAILED, PROCESSED, PROCESSED]
 
 
 @pytest.mark.parametrize("point", ["admission_before_commit", "admission_after_commit"])

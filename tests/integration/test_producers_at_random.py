@@ -12,6 +12,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from psycopg.rows import dict_row
@@ -125,13 +126,13 @@ class Crowd:
             found = one(table, where)
             return None if found is None else make("acme", found)
 
-        soon = datetime.now(UTC) + timedelta(seconds=draw.uniform(0, 1))
         def changed(make: Any, *words: str) -> Statement | None:
             row = conn.execute(
                 "SELECT id, revision FROM wakeful.comment WHERE deleted_at IS NULL ORDER BY random() LIMIT 1"
             ).fetchone()
             return None if row is None else make("acme", row["id"], *words, row["revision"], force=True)
 
+        soon = datetime.now(UTC) + timedelta(seconds=draw.uniform(0, 1))
         choices: list[tuple[float, str, Any]] = [
             (
                 8,
@@ -143,21 +144,20 @@ class Crowd:
             (3, "wake at", lambda: wakeful.request_wake("acme", agent, issue, soon)),
             (3, "wake key", lambda: wakeful.request_wake("acme", agent, issue, key=f"k{draw.randrange(30)}")),
             (4, "retry", lambda: on("run", "state = 'failed'", wakeful.request_retry)),
+            (2, "chat", lambda: on("run", "state = 'failed'", asked_in_a_chat)),
+            (1, "begin", lambda: on("chat_action", "state = 'pending'", producers.begin_chat_action)),
+            (
+                2,
+                "settle",
+                lambda: on(
+                    "chat_action",
+                    "settled_at IS NULL",
+                    lambda company, action: settled(
+                        company, action, draw.choice(("processed", "failed")), one("run", "ended_at IS NOT NULL")
+                    ),
+                ),
+            ),
             (3, "comment", lambda: wakeful.save_comment("acme", issue, "words", draw.choice(PEOPLE), agent=agent)),
-            (2, "interrupt", lambda: wakeful.interrupt_issue("acme", issue, actor=draw.choice(PEOPLE))),
-            (1, "stop", lambda: on("run", "ended_at IS NULL", wakeful.stop_run)),
-            (1, "rearm", lambda: on("wake", "state IN ('cancelled', 'failed', 'retired')", wakeful.rearm_wake)),
-            (1, "retire", lambda: on("wake", "state = 'deferred'", wakeful.retire_wake)),
-            (1, "pause company", lambda: wakeful.pause_company("acme")),
-            (2, "resume company", lambda: wakeful.resume_company("acme")),
-            (1, "pause agent", lambda: wakeful.pause_agent("acme", agent)),
-            (2, "resume agent", lambda: wakeful.resume_agent("acme", agent)),
-            (1, "pause project", lambda: wakeful.pause_project("acme", project)),
-            (2, "resume project", lambda: wakeful.resume_project("acme", project)),
-            (1, "hold", lambda: producers.hold_issue("acme", issue, mode=draw.choice(("pause", "cancel")))),
-            (2, "release", lambda: producers.release_hold("acme", issue)),
-            (2, "restore", lambda: producers.restore_hold("acme", issue)),
-            (2, "depend", lambda: producers.add_dependency("acme", issue, other)),
             (2, "edit", lambda: changed(wakeful.edit_comment, f"words {draw.random()}")),
             (1, "discard", lambda: changed(wakeful.discard_comment)),
             (1, "delete", lambda: changed(wakeful.delete_comment)),
@@ -177,6 +177,20 @@ class Crowd:
                 "take",
                 lambda: on("run", "state = 'running'", lambda company, run: wakeful.take_issue(company, run, 1, issue)),
             ),
+            (2, "interrupt", lambda: wakeful.interrupt_issue("acme", issue, actor=draw.choice(PEOPLE))),
+            (1, "stop", lambda: on("run", "ended_at IS NULL", wakeful.stop_run)),
+            (1, "rearm", lambda: on("wake", "state IN ('cancelled', 'failed', 'retired')", wakeful.rearm_wake)),
+            (1, "retire", lambda: on("wake", "state = 'deferred'", wakeful.retire_wake)),
+            (1, "pause company", lambda: wakeful.pause_company("acme")),
+            (2, "resume company", lambda: wakeful.resume_company("acme")),
+            (1, "pause agent", lambda: wakeful.pause_agent("acme", agent)),
+            (2, "resume agent", lambda: wakeful.resume_agent("acme", agent)),
+            (1, "pause project", lambda: wakeful.pause_project("acme", project)),
+            (2, "resume project", lambda: wakeful.resume_project("acme", project)),
+            (1, "hold", lambda: producers.hold_issue("acme", issue, mode=draw.choice(("pause", "cancel")))),
+            (2, "release", lambda: producers.release_hold("acme", issue)),
+            (2, "restore", lambda: producers.restore_hold("acme", issue)),
+            (2, "depend", lambda: producers.add_dependency("acme", issue, other)),
             (3, "undepend", lambda: producers.remove_dependency("acme", issue, other)),
             (
                 1,
@@ -218,6 +232,16 @@ def agent_of(issue: str) -> str:
     return AGENTS[ISSUES.index(issue) % len(AGENTS)]
 
 
+def asked_in_a_chat(company: str, run: UUID) -> Statement:
+    return producers.open_chat_action(company, run, "user:eve")
+
+
+def settled(company: str, action: UUID, state: str, run: UUID | None) -> Statement:
+    """A failed action, one that led to some run, or (half of the processed ones) one that led to none."""
+    led = run if state == "processed" and action.int % 2 else None
+    return producers.settle_chat_action(company, action, state, run=led)
+
+
 def open_everything(conn: Any) -> None:
     """Open all gates, in any order."""
 
@@ -251,6 +275,8 @@ def open_everything(conn: Any) -> None:
         quietly(producers.clear_account("acme", account))
     for row in conn.execute("SELECT id FROM wakeful.recovery_action WHERE state = 'open'").fetchall():
         quietly(producers.resolve_recovery("acme", row["id"]))
+    for row in conn.execute("SELECT id FROM wakeful.chat_action WHERE settled_at IS NULL").fetchall():
+        quietly(producers.settle_chat_action("acme", row["id"], "processed"))
 
 
 @pytest.mark.nightly
@@ -287,9 +313,9 @@ def test_nothing_is_lost_between_many_hands(database: Database, tmp_path: Path, 
         def left() -> int:
             return conn.execute(LEFT, (list(FINAL_WAKES),)).fetchone()["n"]
 
-        # However many there are: while some are left, their number falls.
+        # However many there are: while some are left, their number falls. A gate's signals are coalesced for 30 s.
         while before := left():
-            wait_until(lambda: left() < before, within=20, what=f"an end of one of {before} wakes and runs")
+            wait_until(lambda: left() < before, within=45, what=f"an end of one of {before} wakes and runs")
     assert crowd.faults == []
     assert crowd.overdrawn == []
     live = conn.execute(

@@ -590,31 +590,31 @@ BEGIN
     RETURN result;
 END $$;
 
--- Saves a retry of a run, certified by that run's generation. A second retry of one run, under any key,
--- answers existing; if the earlier wake ended without a run, a new one is saved.
-CREATE FUNCTION wakeful.request_retry(
-    company text, run uuid, payload jsonb DEFAULT NULL, key text DEFAULT NULL, actor text DEFAULT NULL)
-RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Saves a retry of a run, certified by that run's generation: due now, or (asked for in a chat) with the chat's action,
+-- which it then waits for. It repeats the run's input, unless it brings its own.
+CREATE FUNCTION wakeful.save_retry(company text, run uuid, payload jsonb, key text, actor text, in_chat boolean)
+RETURNS wakeful.receipt LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    former text := wakeful.enter_company(company);
     fresh CONSTANT uuid := wakeful.uuid7();
+    action CONSTANT text := CASE WHEN save_retry.in_chat THEN fresh::text END;
     who record := wakeful.parse_actor(actor);
     source wakeful.run;
     origin wakeful.wake;
     held uuid;
-    result wakeful.receipt;
 BEGIN
     -- Shared with nobody who ends the run: an end either sees this wake, or this wake sees the end.
-    SELECT * INTO source FROM wakeful.run u WHERE u.company = request_retry.company AND u.id = request_retry.run FOR SHARE;
+    SELECT * INTO source FROM wakeful.run u WHERE u.company = save_retry.company AND u.id = save_retry.run FOR SHARE;
     IF source.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', request_retry.run, request_retry.company));
+        PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', save_retry.run, save_retry.company));
     ELSIF source.kind <> 'agent' THEN
         PERFORM wakeful.refuse('WK409', format('run %s is a supervisor run', source.id), 'use: wakeful run continue');
     ELSIF source.state = 'succeeded' THEN
         PERFORM wakeful.refuse('WK409', format('run %s succeeded; there is nothing to retry', source.id),
             format('wake its agent again: wakeful wake %s', source.agent));
+    ELSIF save_retry.in_chat AND source.ended_at IS NULL THEN
+        PERFORM wakeful.refuse('WK409', format('run %s has not ended', source.id), 'to have it repeated after its end: wakeful retry');
     END IF;
     SELECT * INTO origin FROM wakeful.wake w WHERE w.company = source.company AND w.id = source.wake;
     PERFORM wakeful.check_payload(coalesce(payload, '{}'));
@@ -623,28 +623,46 @@ BEGIN
         WHERE w.company = source.company AND w.certified_run = source.id AND w.kind = 'task_retry'
           AND (w.state = 'deferred' OR w.run IS NOT NULL);
         EXIT WHEN held IS NOT NULL;
-        IF request_retry.key IS NOT NULL THEN
-            held := wakeful.take_key(source.company, request_retry.key, fresh);
+        IF save_retry.key IS NOT NULL THEN
+            held := wakeful.take_key(source.company, save_retry.key, fresh);
             EXIT WHEN held IS NOT NULL;
         END IF;
         INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
                                   due_at, effect_root, certified_run, certified_generation, estimate, comments, card, card_status,
-                                  review)
+                                  review, chat_action, wait_gate, wait_key, wait_reason, wait_message, wait_since, opens_on)
         VALUES (source.company, fresh, 'task_retry', coalesce(origin.priority, 0), source.agent, source.issue, source.project,
-                'on_demand', who.kind, who.id, coalesce(request_retry.payload, origin.payload, '{}'), request_retry.key,
-                wakeful.now(), fresh, source.id, source.generation, origin.estimate, source.comments, origin.card, origin.card_status,
-                origin.review)
+                'on_demand', who.kind, who.id, coalesce(save_retry.payload, origin.payload, '{}'), save_retry.key,
+                CASE WHEN action IS NULL THEN wakeful.now() END, fresh, source.id, source.generation, origin.estimate,
+                source.comments, origin.card, origin.card_status, origin.review, action,
+                CASE WHEN action IS NOT NULL THEN 'chat' END, action, CASE WHEN action IS NOT NULL THEN 'chat.unsettled' END,
+                'chat action ' || action || ' has not been settled', CASE WHEN action IS NOT NULL THEN wakeful.wall() END,
+                'the chat''s own settlement: wakeful chat settle ' || action)
         ON CONFLICT (company, certified_run) WHERE kind = 'task_retry' AND (state = 'deferred' OR run IS NOT NULL) DO NOTHING;
-        IF FOUND THEN
+        IF FOUND AND action IS NOT NULL THEN
+            INSERT INTO wakeful.chat_action (company, id, issue, agent, source_run, actor)
+            VALUES (source.company, fresh, source.issue, source.agent, source.id, who.kind || ':' || who.id);
+            PERFORM wakeful.record_audit(source.company, actor, 'chat retry', 'run:' || source.id, NULL, jsonb_build_object('wake', fresh));
+            RETURN ('inserted', fresh, 'deferred', NULL)::wakeful.receipt;
+        ELSIF FOUND THEN
             PERFORM wakeful.record_audit(source.company, actor, 'retry', 'run:' || source.id, NULL, jsonb_build_object('wake', fresh));
             PERFORM wakeful.notify_wake(source.company, fresh, 'task_retry', wakeful.now());
-            PERFORM wakeful.leave_company(former);
             RETURN ('inserted', fresh, 'deferred', NULL)::wakeful.receipt;
         END IF;
         -- Somebody else's retry of this run was committed meanwhile: the key is theirs to answer for.
-        DELETE FROM wakeful.wake_key k WHERE k.company = source.company AND k.key = request_retry.key AND k.wake = fresh;
+        DELETE FROM wakeful.wake_key k WHERE k.company = source.company AND k.key = save_retry.key AND k.wake = fresh;
     END LOOP;
-    result := wakeful.receipt_of(request_retry.company, held);
+    RETURN wakeful.receipt_of(save_retry.company, held);
+END $$;
+
+-- Asks for a run in place of one that did not succeed. A second retry of one run, under any key, answers existing; if
+-- the earlier wake ended without a run, a new one is saved.
+CREATE FUNCTION wakeful.request_retry(
+    company text, run uuid, payload jsonb DEFAULT NULL, key text DEFAULT NULL, actor text DEFAULT NULL)
+RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE former text := wakeful.enter_company(company); result wakeful.receipt;
+BEGIN
+    result := wakeful.save_retry(company, run, payload, key, actor, false);
     PERFORM wakeful.leave_company(former);
     RETURN result;
 END $$;

@@ -67,61 +67,12 @@ CREATE FUNCTION wakeful.open_chat_action(
     company text, run uuid, actor text DEFAULT NULL, payload jsonb DEFAULT NULL, key text DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-#variable_conflict use_column
-DECLARE
-    former text := wakeful.enter_company(company);
-    fresh CONSTANT uuid := wakeful.uuid7();
-    who record := wakeful.parse_actor(actor);
-    source wakeful.run;
-    origin wakeful.wake;
-    held uuid;
-    result wakeful.receipt;
+DECLARE former text := wakeful.enter_company(company); who record := wakeful.parse_actor(actor); result wakeful.receipt;
 BEGIN
     IF who.kind <> 'user' THEN
         PERFORM wakeful.refuse('WK422', 'a retry through a chat is asked for by a person', 'name one: user:ID');
     END IF;
-    PERFORM wakeful.check_payload(coalesce(payload, '{}'));
-    SELECT * INTO source FROM wakeful.run u WHERE u.company = open_chat_action.company AND u.id = open_chat_action.run FOR SHARE;
-    IF source.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('run %s does not exist in company %L', open_chat_action.run, open_chat_action.company));
-    ELSIF source.kind <> 'agent' THEN
-        PERFORM wakeful.refuse('WK409', format('run %s is a supervisor run', source.id), 'use: wakeful run continue');
-    ELSIF source.ended_at IS NULL THEN
-        PERFORM wakeful.refuse('WK409', format('run %s has not ended', source.id), 'to have it repeated after its end: wakeful retry');
-    ELSIF source.state = 'succeeded' THEN
-        PERFORM wakeful.refuse('WK409', format('run %s succeeded; there is nothing to retry', source.id),
-            format('wake its agent again: wakeful wake %s', source.agent));
-    END IF;
-    SELECT * INTO origin FROM wakeful.wake w WHERE w.company = source.company AND w.id = source.wake;
-    LOOP
-        SELECT w.id INTO held FROM wakeful.wake w
-        WHERE w.company = source.company AND w.certified_run = source.id AND w.kind = 'task_retry'
-          AND (w.state = 'deferred' OR w.run IS NOT NULL);
-        EXIT WHEN held IS NOT NULL;
-        IF open_chat_action.key IS NOT NULL THEN
-            held := wakeful.take_key(source.company, open_chat_action.key, fresh);
-            EXIT WHEN held IS NOT NULL;
-        END IF;
-        INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key,
-                                  effect_root, certified_run, certified_generation, estimate, review, chat_action,
-                                  wait_gate, wait_key, wait_reason, wait_message, wait_since, opens_on)
-        VALUES (source.company, fresh, 'task_retry', coalesce(origin.priority, 0), source.agent, source.issue, source.project,
-                'on_demand', who.kind, who.id, coalesce(open_chat_action.payload, origin.payload, '{}'), open_chat_action.key,
-                fresh, source.id, source.generation, origin.estimate, origin.review, fresh::text,
-                'chat', fresh::text, 'chat.unsettled', format('chat action %s has not been settled', fresh), wakeful.wall(),
-                'the chat''s own settlement: wakeful chat settle ' || fresh)
-        ON CONFLICT (company, certified_run) WHERE kind = 'task_retry' AND (state = 'deferred' OR run IS NOT NULL) DO NOTHING;
-        IF FOUND THEN
-            INSERT INTO wakeful.chat_action (company, id, issue, agent, source_run, actor)
-            VALUES (source.company, fresh, source.issue, source.agent, source.id, who.kind || ':' || who.id);
-            PERFORM wakeful.record_audit(source.company, actor, 'chat retry', 'run:' || source.id, NULL, jsonb_build_object('wake', fresh));
-            PERFORM wakeful.leave_company(former);
-            RETURN ('inserted', fresh, 'deferred', NULL)::wakeful.receipt;
-        END IF;
-        -- Somebody else's retry of this run was committed meanwhile: the key is theirs to answer for.
-        DELETE FROM wakeful.wake_key k WHERE k.company = source.company AND k.key = open_chat_action.key AND k.wake = fresh;
-    END LOOP;
-    result := wakeful.receipt_of(open_chat_action.company, held);
+    result := wakeful.save_retry(company, run, payload, key, actor, true);
     PERFORM wakeful.leave_company(former);
     RETURN result;
 END $$;
