@@ -31,9 +31,22 @@ def save(conn: Connection[Any], place: Place) -> UUID:
     return made.wake
 
 
-CASE = Case(plugins=("wakeful_cron",), owner=KIND, save=save)
+def finish(conn: Connection[Any], place: Place) -> None:
+    """End the issue, and with it the schedule."""
+    wakeful.run(conn, wakeful.set_issue_status(place.company, place.issue, "done"))
+
+
+CASE = Case(plugins=("wakeful_cron",), owner=KIND, save=save, spoil=finish)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_owner_keeps_the_rule(rule: str, database: Database, tmp_path: Path) -> None:
     check(rule, CASE, database, tmp_path)
+    # Whatever was killed or doubled: each tick that ran, or was missed, has one that follows it, and no other has.
+    ticks = database.connect().execute(
+        "SELECT w.state, w.reason, count(n.id) FROM wakeful.wake w"
+        " LEFT JOIN wakeful.wake n ON n.company = w.company AND n.follows = w.effect_root"
+        " WHERE w.kind = 'cron' GROUP BY w.company, w.id"
+    )
+    for state, reason, following in ticks:
+        assert following == (state == "linked" or reason == "cron.missed"), (state, reason)
