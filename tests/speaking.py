@@ -38,9 +38,10 @@ ENVIRONMENT = json.dumps({"PYTHONPATH": os.pathsep.join(ROOTS)})
 class Plugins:
     """The local executor and the ends of runs, with short waits, on a disk of the test's."""
 
-    def __init__(self, files: Callable[[], Filesystem] | None, rescan: timedelta) -> None:
+    def __init__(self, files: Callable[[], Filesystem] | None, rescan: timedelta, watched: int | None) -> None:
         self._files = files
         self._rescan = rescan
+        self._watched = watched
 
     @wakeful.hookimpl
     def register_executors(self, config: config.Config) -> list[LocalExecutor]:
@@ -49,7 +50,7 @@ class Plugins:
 
     @wakeful.hookimpl
     def register_attendants(self, config: config.Config) -> list[RunEnds]:
-        return [RunEnds(config.data, rescan=self._rescan, files=self._files)]
+        return [RunEnds(config.data, rescan=self._rescan, watched=self._watched, files=self._files)]
 
 
 class Host:
@@ -69,12 +70,13 @@ class Host:
         files: Callable[[], Filesystem] | None = None,
         crash: Crash = no_crash,
         rescan: timedelta = timedelta(hours=1),
+        watched: int | None = None,
         dsn: str | None = None,
     ) -> Scheduler:
         """Return a scheduler that is not started yet. By default nothing is looked at that does not ring."""
         flags = {"dsn": dsn or self.database.dsn, "data": str(self.data), "host": "here"}
         settings = config.load(flags | {"plugins_disabled": "local_executor,coordination"}, {}, Path("/"))
-        hooks = plugins.load(settings, plugins=[Plugins(files, rescan)])
+        hooks = plugins.load(settings, plugins=[Plugins(files, rescan, watched)])
         return Scheduler(settings, hooks, tuning=Tuning(crash=crash))
 
     def agent(self, *things: str, agent: str = "coder", before: str = "", after: str = "", **contract: Any) -> None:

@@ -83,18 +83,15 @@ class EventRelay:
         self._delivering = threading.Lock()
         self._refused: dict[str, set[str]] = {}  # by company: what is not tried again unasked
 
-    def everything(self, root: Coordination, company: str, *, again: bool = False) -> None:
-        """Deliver what is pending in a company's root.
-
-        Arguments:
-            again: also what was refused before.
+    def everything(self, root: Coordination, company: str) -> None:
+        """Deliver what is pending in a company's root, but for what was refused before.
 
         Raises:
             DatabaseUnavailable: no answer; what was not delivered is still pending.
             RootPoisoned: the root cannot be used any more.
         """
         pending = root.outbox.pending()
-        refused = set() if again else self._refused.get(company, set()).intersection(pending)
+        refused = self._refused.get(company, set()).intersection(pending)
         self._refused[company] = refused
         for txid in pending:
             if txid not in refused:

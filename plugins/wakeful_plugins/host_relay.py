@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WATCHED = 32  # doorbells heard at once, those of the companies that ran last; the others' outboxes are looked at
+WATCHED = 32  # doorbells heard at once: each costs three threads, and one of the user's instances of inotify
 RESCAN = timedelta(seconds=30)
 PARTING = 0.5  # seconds that a stop waits for the pass at work
 
@@ -37,10 +37,11 @@ class HostRelay(threading.Thread):
         lend: a connection; not asked for while there is nothing to deliver.
         left: what ends of earlier lives left open.
         rescan: between two looks at outboxes that did not ring.
+        watched: doorbells heard at once, those of the companies that ran last.
     """
 
     def __init__(
-        self, roots: CompanyRoots, relay: EventRelay, left: LeftOvers, lend: Lend, *, rescan: timedelta = RESCAN
+        self, roots: CompanyRoots, relay: EventRelay, left: LeftOvers, lend: Lend, *, rescan: timedelta, watched: int
     ) -> None:
         super().__init__(name="wakeful relay", daemon=True)
         self._roots = roots
@@ -48,6 +49,7 @@ class HostRelay(threading.Thread):
         self._left = left
         self._lend = lend
         self._rescan = rescan.total_seconds()
+        self._watched = watched
         self._changed = threading.Condition()
         self._rung: dict[str, None] = {}
         self._known: dict[str, None] = {}
@@ -62,7 +64,8 @@ class HostRelay(threading.Thread):
             fresh = company not in self._watchers
             self._watchers.setdefault(company, None)
             self._watchers.move_to_end(company)
-            dropped = [self._watchers.popitem(last=False)[1]] if len(self._watchers) > WATCHED else []
+            dropped = [self._watchers.popitem(last=False)[1]] if len(self._watchers) > self._watched else []
+            fresh = fresh and company in self._watchers
         if fresh:
             self._listen(company)
         for watcher in dropped:
@@ -136,7 +139,7 @@ class HostRelay(threading.Thread):
         for txid, reason in done.left:
             _log.warning("transaction %s of %s is left: %s", txid, company, reason)
         self._left.find(company)
-        self._relay.everything(root, company, again=True)
+        self._relay.everything(root, company)
 
     def _look(self, company: str) -> None:
         if not self._roots.path(company).exists():  # the company was erased

@@ -37,6 +37,7 @@ class RunEnds:
         data: the data root of this host.
         lease: how long one call waits for an instance's lease.
         rescan: between two looks at outboxes that did not ring.
+        watched: doorbells heard at once.
         files: makes the filesystem of a root; None means the real one. For tests.
     """
 
@@ -48,12 +49,14 @@ class RunEnds:
         *,
         lease: timedelta = LEASE,
         rescan: timedelta | None = None,
+        watched: int | None = None,
         files: Callable[[], Filesystem] | None = None,
     ) -> None:
         self._directories = RunDirectories(data)
         self._roots = CompanyRoots(data, files=files)
         self._lease = lease.total_seconds()
         self._rescan = rescan
+        self._watched = watched
         self._permissions: dict[RunKey, tuple[Generation, AgentEnd | None]] = {}
         self._relay: EventRelay | None = None
         self._left: LeftOvers | None = None
@@ -62,13 +65,14 @@ class RunEnds:
     def start(self, lend: Lend) -> None:
         """Start the relay."""
         from wakeful_plugins.event_relay import EventRelay
-        from wakeful_plugins.host_relay import RESCAN, HostRelay
+        from wakeful_plugins.host_relay import RESCAN, WATCHED, HostRelay
         from wakeful_plugins.left_over import LeftOvers
 
         alone = _one_at_a_time(lend)
         self._relay = EventRelay(alone)
         self._left = LeftOvers(self._roots, alone)
-        self._thread = HostRelay(self._roots, self._relay, self._left, alone, rescan=self._rescan or RESCAN)
+        rescan, watched = self._rescan or RESCAN, WATCHED if self._watched is None else self._watched
+        self._thread = HostRelay(self._roots, self._relay, self._left, alone, rescan=rescan, watched=watched)
         self._thread.start()
 
     def began(self, key: RunKey) -> None:

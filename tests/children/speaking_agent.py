@@ -1,9 +1,9 @@
 """An agent that uses its files: each argument is one thing to do, in order.
 
 cache; spend=AMOUNT; silent=AMOUNT (spend, and no ring from then on); raw=AMOUNT (spend that no check has seen);
-comment=TEXT; status=STATUS; other=TYPE (an event without a body); wait=FIFO; line=FILE (append its cookie); result=JSON;
-fail=CODE; hold=FIFO (its own lease, until told); mutate=FIFO (a transaction, which stands still before its file is
-replaced, until told); obey (until TERM, after which it goes on).
+comment=TEXT; status=STATUS; other=TYPE (an event without a body); wait=FIFO; line=FILE (append its cookie);
+result=JSON; fail=CODE; hold=FIFO (its own lease, until told); mutate=FIFO (a transaction, which stands still before
+its file is replaced, until told); obey (until TERM, after which it goes on).
 """
 
 from __future__ import annotations

@@ -75,10 +75,13 @@ def test_what_was_said_is_recorded_before_the_end_is(host: Host) -> None:
 
 
 def test_what_a_killed_attempt_said_is_its_own(host: Host) -> None:
-    """Its runner and its tree are killed; its authority passes to the next generation only after it was heard."""
-    host.agent("spend=0.5", f"line={host.home / 'lines'}", before="", after="; kill -9 $PPID", max_attempts=1)
-    with running(host.scheduler()):
+    """Its runner is killed, and no doorbell rang; its authority passes on only after it was heard."""
+    gate, disk = host.gate(), Counting()
+    host.agent(f"wait={gate}", "silent=0.5", after="; kill -9 $PPID", max_attempts=1)
+    with running(host.scheduler(files=lambda: disk)):
         host.wake("I-1")
+        wait_until(lambda: disk.listed, what="the watcher's first look")
+        host.open(gate)
         run = host.run()
     assert run["reason"] == "run.attempts"
     assert spent(host)[0] == (Decimal("0.5"), True)
@@ -144,6 +147,16 @@ def test_a_doorbell_that_nobody_hears_costs_latency_only(host: Host) -> None:
             own = root.generations.capture(host.carried(host.run("running")["id"]).instance)
             root.publish(root.transaction(own, "spend", {"amount": 1}))
         wait_until(lambda: len(spent(host)) == 2, what="the second spend")
+        host.open(gate)
+        host.run()
+
+
+def test_a_root_whose_doorbell_is_not_watched_is_looked_at(host: Host) -> None:
+    gate = host.gate()
+    host.agent("spend=0.25", f"wait={gate}")
+    with running(host.scheduler(rescan=timedelta(seconds=0.2), watched=0)):
+        host.wake()
+        wait_until(lambda: spent(host), what="the spend")
         host.open(gate)
         host.run()
 
