@@ -4,9 +4,12 @@ A source is one exact identity: company, gate, key. What it asks for is a recons
 the receipts behind the gate. For every signal at time s some walk takes its first page at s or later, and at the
 latest when the window of an earlier walk closes (its first page + 30 s) or that walk ends.
 
-A walk that admitted something closes no window: a source that brings work is never delayed. Any other one does. If
-it left nothing behind the gate, the window opens again as soon as something is parked there: a signal from then on
-has something to look at that the walk cannot have seen.
+A walk that admitted something closes no window: a source that brings work is never delayed. Any other one does, but
+
+* if it left nothing behind the gate, the window opens again as soon as something is parked there: a signal from then
+  on has something to look at that the walk cannot have seen;
+* where what a signal announces can be taken by another receipt first (a slot, an issue), a walk that finds it taken by
+  an admission of a moment ago closes none, once for each admission: the end of that run has a signal of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from uuid import UUID
 from wakeful.timers import Timers
 
 WINDOW = 30.0  # seconds
+MOMENT = 5.0  # seconds within which an admission may have taken what a signal announced
+TAKEN = frozenset({"concurrency", "execution"})  # gates that what is admitted closes again
 FIRST_ID = UUID(int=0)
 # Of an issue or an agent more may have changed than what a receipt waits on: their walks look at all that wait.
 WIDE = frozenset({"agent", "issue"})
@@ -69,6 +74,8 @@ class Coalescer:
         self._trailing: Timers[Source] = Timers()  # of the closed: those that were signalled since
         self._empty: dict[str, set[Source]] = {}  # of the closed, by company: those with nothing behind them
         self._wide: set[Source] = set()  # of the walks under way: those of issues and agents
+        self._admitted: Timers[str] = Timers()  # companies of which something was admitted a moment ago
+        self._excused: Timers[Source] = Timers()  # walks that closed no window for that
 
     def __len__(self) -> int:
         """Return how many sources are remembered."""
@@ -76,7 +83,7 @@ class Coalescer:
 
     def clear(self) -> None:
         """Forget everything."""
-        for timers in (self._resting, self._closed, self._trailing):
+        for timers in (self._resting, self._closed, self._trailing, self._admitted, self._excused):
             timers.clear()
         for known in (self._walks, self._line, self._empty):
             known.clear()
@@ -123,6 +130,10 @@ class Coalescer:
             if signalled:
                 self._line_up(Walk(source))
 
+    def admitted(self, company: str, now: float) -> None:
+        """Take note that something of a company was admitted, by whatever pass."""
+        self._admitted.set(company, now + MOMENT)
+
     # ── walking ─────────────────────────────────────────────────────────────────────────────────────────
 
     def has_work(self) -> bool:
@@ -141,6 +152,8 @@ class Coalescer:
             self._line_up(Walk(source))
         for source in self._closed.pop_due(now):
             self._forget_empty(source)
+        for timers in (self._admitted, self._excused):
+            deque(timers.pop_due(now), maxlen=0)
         for source in self._resting.pop_due(now):
             self._line_up(self._walks[source])
 
@@ -183,7 +196,8 @@ class Coalescer:
         del self._walks[source]
         self._wide.discard(source)
         until = (now if walk.began is None else walk.began) + self._window
-        if walk.admitted or walk.at_once or (walk.stirred and not walk.waiting) or until <= now:
+        unseen = walk.stirred and not walk.waiting
+        if walk.admitted or walk.at_once or unseen or until <= now or self._is_excused(walk, now):
             if walk.again:
                 self._line_up(Walk(source))
             return
@@ -192,6 +206,14 @@ class Coalescer:
             self._trailing.set(source, until)
         if not walk.waiting:
             self._empty.setdefault(source[0], set()).add(source)
+
+    def _is_excused(self, walk: Walk, now: float) -> bool:
+        company, gate, _ = walk.source
+        moment = self._admitted.get(company)
+        if gate not in TAKEN or moment is None or moment <= now or moment == self._excused.get(walk.source):
+            return False
+        self._excused.set(walk.source, moment)
+        return True
 
     def _line_up(self, walk: Walk) -> None:
         self._walks[walk.source] = walk

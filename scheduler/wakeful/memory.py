@@ -6,7 +6,6 @@ thread-safe; does no I/O.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -51,7 +50,7 @@ class Memory:
         *,
         namers: Sequence[str] = (),
         window: float = WINDOW,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float],
     ) -> None:
         self.windows = {name: Window(name) for name in owners}
         self._clock = clock
@@ -250,6 +249,8 @@ class Memory:
                 self._deadline(Look(company, wake), outcome.due_at)
         for wake in result.reopened:
             self.is_due(company, wake, signalled=True)
+        if result.runs:
+            self.walks.admitted(company, now)
         self.walks.stirred(company, {o.refusal.at for o in result.outcomes.values() if isinstance(o, Park)})
         for wake in chosen:
             source = None if wake in result.busy or settled else self._probes.pop((company, wake), None)

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.coalesce import FIRST_ID, WINDOW, Coalescer, Walk
+from wakeful.coalesce import FIRST_ID, MOMENT, WINDOW, Coalescer, Walk
 
 GATE = ("acme", "budget", "company")
 OTHER = ("acme", "provider", "acme/default")
@@ -178,6 +178,32 @@ def test_a_gate_seen_open_is_walked_whatever_its_window_says() -> None:
     assert idle(one, 3.0)
 
 
+def test_what_an_admission_of_a_moment_ago_took_closes_no_window_once() -> None:
+    slot = ("acme", "concurrency", "agent:coder")
+    for source, admitted_at, acts in (
+        (slot, 0.0, True),
+        (("acme", "execution", "I-1"), 0.0, True),
+        (slot, -MOMENT, False),
+        (GATE, 0.0, False),
+        (("zeta", "execution", "I-1"), 0.0, False),
+    ):
+        one = Coalescer()
+        one.admitted("acme", admitted_at)
+        one.signalled(source, 0.0)
+        walked(one, 0.0)
+        one.signalled(source, 1.0)
+        assert one.has_work() is acts, source
+        if acts:
+            walked(one, 1.0)
+            one.signalled(source, 2.0)
+            assert not one.has_work(), "once for each admission"
+            one.ripen(1.0 + WINDOW)
+            one.admitted("acme", 40.0)
+            walked(one, 40.0)
+            one.signalled(source, 41.0)
+            assert one.has_work(), "and for each"
+
+
 def test_a_page_that_could_not_be_read_is_tried_again_where_it_was() -> None:
     one = Coalescer()
     one.signalled(GATE, 0.0)
@@ -312,4 +338,4 @@ def test_no_walk_begins_within_the_window_of_one_that_admitted_nothing(
 def test_what_is_over_is_forgotten(events: list[tuple[str, int]], pages: list[tuple[int, bool, bool, int]]) -> None:
     _, one, now = played(events, pages)
     one.ripen(now + WINDOW)
-    assert (len(one), one._empty, len(one._trailing)) == (0, {}, 0)
+    assert (len(one), one._empty, len(one._trailing), len(one._excused)) == (0, {}, 0, 0)
