@@ -8,6 +8,7 @@ import pytest
 from wakeful_coordination.testing.flush import purpose
 from wakeful_coordination.testing.generation_changes import GenerationChanges
 from wakeful_coordination.testing.scenarios import OperatorsOrders, TerminalAndCleanup, TwoInstanceTransaction
+from wakeful_coordination.testing.whole_end import WholeEnd
 
 #: Changes made by one terminal and cleanup; arrivals beyond it meet a finished end.
 STEPS = 14
@@ -69,6 +70,12 @@ def test_invariant_21_holds_after_any_crash_of_opening_replacing_and_retiring() 
     assert not found.violations[:3]
 
 
+def test_invariant_14_holds_after_any_crash_of_a_whole_end() -> None:
+    found = WholeEnd().explorer(depth=2).run()
+    assert not found.violations[:3]
+    assert found.states > 50
+
+
 @pytest.mark.parametrize("retry", [False, True], ids=["set aside", "taken up again"])
 def test_invariants_09_and_11_hold_after_any_crash_of_an_operators_order(retry: bool) -> None:
     found = OperatorsOrders(retry=retry).explorer(depth=2, thorough=True).run()
@@ -83,6 +90,7 @@ SCENARIOS = {
     "terminal": lambda: TerminalAndCleanup(),
     "newer cache": lambda: TerminalAndCleanup([8]),
     "generation": lambda: GenerationChanges(),
+    "whole end": lambda: WholeEnd(),
 }
 REQUIRED = {
     "transaction": {
@@ -108,6 +116,7 @@ REQUIRED = {
         "instance generation.json bytes",
         "instance generation.json name",
     },
+    "whole end": {"instance end bytes", "instance end name"},
 }
 
 

@@ -24,7 +24,7 @@ def kind_of(name: str) -> str:
         return f"new {kind_of(rest)}"
     if name in ("cache", "lease", "lease.keep", "pending", "generation.json", "recovered.json", "root.json"):
         return name
-    for prefix in ("terminal", "held", "retained", "state"):
+    for prefix in ("terminal", "held", "retained", "state", "end"):
         if name.startswith(prefix):
             return prefix
     return "reason" if name.endswith(".reason") else "record"
@@ -44,7 +44,7 @@ def purpose(flush: Flush) -> str | None:
         return None if content in ("recovered.json", "reason", "root.json") else f"{place} {content} bytes"
     if place in ("", "root", "instances") or not names:
         return "instance name" if place == "instances" else None
-    for name in ("record", "terminal", "generation.json", "state", "lease", "retained"):
+    for name in ("record", "terminal", "generation.json", "state", "lease", "retained", "end"):
         if name in new:
             return None if name == "retained" else f"{place} {name} name"
     if new == {"cache", "held"}:
