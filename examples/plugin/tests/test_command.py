@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, until
 
+from wakeful import retire_wake, run
 from wakeful.testing import Database
 
 
@@ -22,7 +24,9 @@ def wakeful(database: Database, tmp_path: Path) -> CommandLine:
 
 def test_a_schedule_is_added_listed_and_stopped(wakeful: CommandLine) -> None:
     words = ["--cron", "30 2 * * *", "--zone", "Europe/Berlin", "--payload", '{"a": 1}', "--key", "nightly"]
-    made = wakeful.json("cron", "add", "writer", "I-1", *words, "--catch-up", "all-capped", "--cap", "3")
+    made = wakeful.json(
+        "cron", "add", "writer", "I-1", *words, "--catch-up", "all-capped", "--cap", "3", "--priority", "7"
+    )
     assert (made["outcome"], made["state"], len(made["ticks"])) == ("inserted", "deferred", 3)
     first = datetime.fromisoformat(made["ticks"][0])
     assert timedelta() < first - datetime.now(UTC) <= timedelta(days=1, hours=2)
@@ -44,11 +48,14 @@ def test_a_schedule_is_added_listed_and_stopped(wakeful: CommandLine) -> None:
         "waits_for": None,
     }
     assert "30 2 * * *  Europe/Berlin" in wakeful("cron", "list")
+    (saved,) = wakeful.json("wakes")["rows"]
+    assert (saved["kind"], saved["source"], saved["priority"]) == ("cron", "timer", 7)
 
-    assert "has ended" in wakeful("cron", "stop", made["wake"][-6:], "--reason", "moved house")
+    stopped = wakeful.json("cron", "stop", made["wake"][-6:], "--reason", "moved house")
+    assert stopped == {"company": "acme", "outcome": "merged", "wake": made["wake"], "state": "cancelled"}
     assert wakeful.json("cron", "list")["rows"] == []
     told = wakeful.json("why", made["wake"])
-    assert (told["reason"], told["because"]) == ("wake.taken_back", told["because"])
+    assert told["reason"] == "wake.taken_back"
     assert "moved house" in json.dumps(told)
 
 
@@ -94,6 +101,32 @@ def test_only_a_schedule_is_stopped(wakeful: CommandLine, wake: str, code: int, 
         assert done.returncode == code
         assert said.replace(wake, words) in done.stderr
     assert wakeful.json("why", other)["standing"] == "sleeping"
+
+
+def test_a_tick_that_comes_first_goes_on(wakeful: CommandLine, database: Database) -> None:
+    made = wakeful.json("cron", "add", "writer", "--cron", "0 0 1 1 *")
+    other, watch = database.connect(), database.connect()
+    process = None
+    try:
+        with other.transaction():
+            run(other, retire_wake("acme", made["wake"]))
+            process = subprocess.Popen(
+                wakeful.words("cron", "stop", made["wake"]),
+                env=wakeful.environment(),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            until(lambda: watch.execute(waiting).fetchone() != (0,), "the command behind the other's lock")
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 4
+    assert "its tick has come meanwhile" in said
 
 
 def test_an_unknown_agent_is_said(wakeful: CommandLine) -> None:

@@ -126,10 +126,11 @@ def stop(invocation: Invocation, wake_id: str, reason: str | None) -> None:
         company = invocation.company(conn)
         wake = _named(_pending(conn, company), wake_id)
         statement = wakeful.retire_wake(company, wake, reason=reason, actor=invocation.config.actor)
-        made = invocation.produce(conn, statement, company=company)
+        made = wakeful.run(conn, statement)
     if made.outcome != "merged":
         raise Conflict("its tick has come meanwhile, and the schedule goes on", hint="see: wakeful cron list")
-    invocation.say(f"the schedule of {invocation.noun('wake')} {wake} has ended")
+    told = {"company": company, "outcome": made.outcome, "wake": wake, "state": made.state}
+    invocation.answer(told, f"the schedule of {invocation.noun('wake')} {wake} has ended")
 
 
 def _pending(conn: Connection[Any], company: str) -> list[dict[str, Any]]:
