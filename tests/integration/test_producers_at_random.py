@@ -199,6 +199,22 @@ class Crowd:
                     "acme", issue, draw.choice(("todo", "in_progress", "done", "backlog"))
                 ),
             ),
+            (
+                4,
+                "commit",
+                lambda: wakeful.commit_status(
+                    "acme",
+                    issue,
+                    draw.choice(("todo", "in_progress", "in_review", "done", "cancelled")),
+                    key=draw.choice((None, f"d{draw.randrange(30)}")),
+                    expected_version=draw.choice((None, None, None, 3)),
+                ),
+            ),
+            (
+                1,
+                "review",
+                lambda: wakeful.assign_review("acme", issue, draw.choice((f"agent:{agent}", "agent:ann", None))),
+            ),
             (1, "assign", lambda: wakeful.assign_issue("acme", issue, draw.choice((f"agent:{agent}", "user:eve")))),
             (
                 2,

@@ -322,3 +322,23 @@ def test_a_decision_is_a_journal_whose_words_alone_can_be_erased(conn: Conn, boa
     say(conn, wakeful.archive_company("acme"), wakeful.erase_company("acme"))
     [(reason,)] = conn.execute("SELECT reason FROM wakeful.status_decision").fetchall()
     assert reason.startswith("erased sha256:")
+
+
+def test_a_host_application_decides_for_one_company_and_sees_no_decision(
+    database: Database, conn: Conn, board: None
+) -> None:
+    say(conn, wakeful.add_company("other"))
+    with psycopg.connect(database.login("wakeful_host"), autocommit=True) as host:
+        assert commit(host, "in_progress").wake is not None
+        assert wakeful.run(host, wakeful.assign_review("acme", "I-1", "agent:critic")).outcome == "merged"
+        for forbidden in ("SELECT FROM wakeful.status_decision", "SELECT wakeful.lock_neighbours('acme', 'I-1')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                host.execute(forbidden)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            host.execute("SELECT wakeful.erase_company('acme')")
+    with psycopg.connect(database.login("wakeful_viewer"), autocommit=True) as viewer:
+        seen = []
+        for company in ("other", "acme"):
+            viewer.execute("SELECT set_config('wakeful.company', %s, false)", (company,))
+            seen.append(viewer.execute("SELECT count(*) FROM wakeful.status_decision").fetchone())
+        assert seen == [(0,), (1,)]
