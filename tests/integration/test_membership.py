@@ -17,7 +17,7 @@ from tests.passes import admit, end, row, start
 from tests.rows import end_run, linked_run
 
 from wakeful.explain import why
-from wakeful.testing import Database
+from wakeful.testing import Database, WatchedClock
 
 Conn = psycopg.Connection[Any]
 
@@ -30,9 +30,11 @@ END = {
 
 
 @pytest.fixture
-def scheduler(database: Database, tmp_path: Path) -> Iterator[None]:
-    with running(instant.scheduler(database, tmp_path, Instant())):
-        yield
+def scheduler(database: Database, tmp_path: Path) -> Iterator[WatchedClock]:
+    """A scheduler that runs; its clock, which is the real one, tells when it has nothing to do."""
+    clock = WatchedClock(database.connect(purpose="test clock"))
+    with running(instant.scheduler(database, tmp_path, Instant(), clock=clock)):
+        yield clock
 
 
 def request(conn: Conn, issue: str | None = None, agent: str = "coder") -> UUID:
@@ -80,9 +82,9 @@ def test_an_ended_member_retires_what_is_saved_for_it_whatever_it_waits_on(conn:
     wait_states(conn, retired=4, deferred=1)
 
 
-@pytest.mark.usefixtures("scheduler")
-def test_an_archived_project_retires_what_waits_in_it_whatever_it_waits_on(conn: Conn) -> None:
+def test_an_archived_project_retires_what_waits_in_it_whatever_it_waits_on(conn: Conn, scheduler: WatchedClock) -> None:
     behind_several_gates(conn)
+    scheduler.settle()  # the second look after the parks is over, so that the pause brings none of them a new reason
     conn.execute("SELECT wakeful.pause_project('acme', 'site')")
     conn.execute("SELECT wakeful.create_issue('acme', 'ELSEWHERE'), wakeful.hold_issue('acme', 'ELSEWHERE')")
     request(conn, "I-0")
