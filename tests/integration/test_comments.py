@@ -217,6 +217,14 @@ def test_a_new_id_restarts_the_grace_of_a_receipt_that_waits_once(conn: Conn, li
     assert row(conn, saved.wake, "to_jsonb(wake)") == before
 
 
+def test_behind_a_run_that_was_interrupted_for_it_a_new_id_restarts_the_grace(conn: Conn) -> None:
+    busy(conn)
+    saved = save(conn, "c-1")
+    say(conn, wakeful.interrupt_issue("acme", "I-1", actor="user:ann"))
+    save(conn, "c-2")
+    assert row(conn, saved.wake, "owner", "comments", "due_at - grace_from") == ("interrupt", ["c-1", "c-2"], GRACE)
+
+
 @pytest.mark.parametrize(
     ("closes", "opens"),
     [

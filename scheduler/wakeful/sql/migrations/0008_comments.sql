@@ -31,7 +31,7 @@ SELECT cardinality($2) < 100 AND 1048576 >= $3 + coalesce((
 $$;
 
 -- A deferred receipt really changed: its version, and, where it waits, one new grace. Behind a live run it goes on
--- waiting in silence. The caller holds the issue.
+-- waiting in silence, unless that run was interrupted for it. The caller holds the issue.
 CREATE FUNCTION wakeful.restart_grace(company text, wake uuid) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
@@ -41,7 +41,7 @@ BEGIN
     SET version = w.version + 1,
         grace_from = CASE WHEN w.wait_reason IS NULL THEN w.grace_from ELSE since END,
         due_at = CASE WHEN w.wait_reason IS NULL THEN w.due_at
-                      WHEN w.wait_gate = 'execution' AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
+                      WHEN w.wait_gate = 'execution' AND w.interrupt_at IS NULL AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
                       ELSE least(since + interval '30 seconds', w.reopens_at) END
     WHERE w.company = c AND w.id = restart_grace.wake AND w.state = 'deferred'
     RETURNING * INTO fresh;
