@@ -38,10 +38,8 @@ ENVIRONMENT = json.dumps({"PYTHONPATH": os.pathsep.join(ROOTS)})
 class Plugins:
     """The local executor and the ends of runs, with short waits, on a disk of the test's."""
 
-    def __init__(self, files: Callable[[], Filesystem] | None, rescan: timedelta, watched: int | None) -> None:
-        self._files = files
-        self._rescan = rescan
-        self._watched = watched
+    def __init__(self, **how: Any) -> None:
+        self._how = how
 
     @wakeful.hookimpl
     def register_executors(self, config: config.Config) -> list[LocalExecutor]:
@@ -50,7 +48,7 @@ class Plugins:
 
     @wakeful.hookimpl
     def register_attendants(self, config: config.Config) -> list[RunEnds]:
-        return [RunEnds(config.data, rescan=self._rescan, watched=self._watched, files=self._files)]
+        return [RunEnds(config.data, lease=TICK, **self._how)]
 
 
 class Host:
@@ -71,12 +69,15 @@ class Host:
         crash: Crash = no_crash,
         rescan: timedelta = timedelta(hours=1),
         watched: int | None = None,
+        patience: timedelta = timedelta(seconds=30),
         dsn: str | None = None,
     ) -> Scheduler:
         """Return a scheduler that is not started yet. By default nothing is looked at that does not ring."""
         flags = {"dsn": dsn or self.database.dsn, "data": str(self.data), "host": "here"}
         settings = config.load(flags | {"plugins_disabled": "local_executor,coordination"}, {}, Path("/"))
-        hooks = plugins.load(settings, plugins=[Plugins(files, rescan, watched)])
+        hooks = plugins.load(
+            settings, plugins=[Plugins(files=files, rescan=rescan, watched=watched, patience=patience)]
+        )
         return Scheduler(settings, hooks, tuning=Tuning(crash=crash))
 
     def agent(self, *things: str, agent: str = "coder", before: str = "", after: str = "", **contract: Any) -> None:

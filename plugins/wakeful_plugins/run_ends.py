@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wakeful.attendants import NotYet
 from wakeful_plugins.company_roots import CompanyRoots
 from wakeful_plugins.run_directory import RunDirectories
 from wakeful_plugins.run_instance import captured
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=1)  # how long an end waits for whoever is at work on the instance, before it is asked again
+PATIENCE = timedelta(seconds=60)
 
 
 class RunEnds:
@@ -36,6 +39,7 @@ class RunEnds:
     Arguments:
         data: the data root of this host.
         lease: how long one call waits for an instance's lease.
+        patience: after how long an end whose lease somebody keeps is one that cannot be recorded.
         rescan: between two looks at outboxes that did not ring.
         watched: doorbells heard at once.
         files: makes the filesystem of a root; None means the real one. For tests.
@@ -48,6 +52,7 @@ class RunEnds:
         data: Path,
         *,
         lease: timedelta = LEASE,
+        patience: timedelta = PATIENCE,
         rescan: timedelta | None = None,
         watched: int | None = None,
         files: Callable[[], Filesystem] | None = None,
@@ -57,6 +62,8 @@ class RunEnds:
         self._lease = lease.total_seconds()
         self._rescan = rescan
         self._watched = watched
+        self._patience = patience.total_seconds()
+        self._waits: dict[RunKey, float] = {}
         self._permissions: dict[RunKey, tuple[Generation, AgentEnd | None]] = {}
         self._relay: EventRelay | None = None
         self._left: LeftOvers | None = None
@@ -84,7 +91,7 @@ class RunEnds:
         """Record the terminal, clean up, let the generation begin nothing more, and deliver what it has said.
 
         A failing terminal is the answer; an unfinished cleanup only delays agent.end. Raises DatabaseUnavailable, and
-        LeaseBusy while somebody is at work on the instance.
+        NotYet while somebody is at work on the instance: a live holder is never overtaken, but waited for so long.
         """
         from wakeful_coordination import CoordinationError
         from wakeful_coordination.errors import LeaseBusy
@@ -99,8 +106,10 @@ class RunEnds:
         try:
             permission = self._end(self._roots.root(key.company), generation, outcome, reason)
             self._permissions[key] = (generation, permission)
-        except LeaseBusy:
-            raise
+        except LeaseBusy as error:
+            if time.monotonic() < self._waits.setdefault(key, time.monotonic() + self._patience):
+                raise NotYet(error.message) from error
+            failure = f"{error.message} for {self._patience:g} s"
         except CoordinationError as error:
             failure = error.message
         try:
@@ -114,6 +123,7 @@ class RunEnds:
         """Record agent.end, if the terminal stands, the cleanup is finished and the row says so."""
         from wakeful_coordination import CoordinationError
 
+        self._waits.pop(key, None)
         known = self._permissions.pop(key, None)
         if known is None:
             return

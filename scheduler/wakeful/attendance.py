@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from wakeful import post_mortem
-from wakeful.attendants import Answer, Attendant
+from wakeful.attendants import Answer, Attendant, NotYet
 from wakeful.connections import Session
 from wakeful.database_errors import is_transient
 from wakeful.executions import RunKey, Status
@@ -172,7 +172,8 @@ class Attendance:
             try:
                 failure = attendant.ending(key, outcome, reason)
             except (Exception, SystemExit) as error:
-                return Answer(again=f"{attendant.name}: {error}", transient=is_transient(error))
+                transient = isinstance(error, NotYet) or is_transient(error)
+                return Answer(again=f"{attendant.name}: {error}", transient=transient)
             if failure is not None:
                 log.error("the end of %s is not recorded by %s: %s", key.cookie, attendant.name, failure)
                 failures.append(failure)

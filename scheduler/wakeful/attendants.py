@@ -18,6 +18,10 @@ from wakeful.executions import RunKey
 Lend = Callable[[], AbstractContextManager[Connection[Any]]]
 
 
+class NotYet(Exception):
+    """What an attendant raises that will be able to answer later; its text says what is waited for."""
+
+
 class Attendant(Protocol):
     """Attends every execution that a dispatcher watches (hook ``register_attendants``).
 
@@ -45,7 +49,7 @@ class Attendant(Protocol):
             None, or why its end cannot be recorded here: then success becomes failure.
 
         Raises:
-            DatabaseUnavailable: asked again, with growing pauses, until there is an answer.
+            NotYet, DatabaseUnavailable: asked again, with growing pauses, until there is an answer.
             Exception: asked again a few times; then the error is the reason.
         """
 

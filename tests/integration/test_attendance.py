@@ -14,7 +14,7 @@ from tests.integration.instant import Instant, running
 
 import wakeful
 from wakeful import config, plugins
-from wakeful.attendants import Lend
+from wakeful.attendants import Lend, NotYet
 from wakeful.crash_points import CrashPoint
 from wakeful.errors import DatabaseUnavailable
 from wakeful.executions import EndClass, Grade, RunKey, Vanished
@@ -143,10 +143,10 @@ def test_a_cancellation_stays_one_whatever_failed_after_it(
         assert "the disk failed" in ended(conn)[4]
 
 
-def test_while_the_database_is_away_the_attendant_is_asked_again(
+def test_an_attendant_that_cannot_answer_yet_is_asked_again(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    witness = Witness(*[DatabaseUnavailable("away")] * 4)
+    witness = Witness(*[DatabaseUnavailable("away")] * 2, *[NotYet("somebody is at work")] * 2)
     with running(scheduler(database, tmp_path, Instant(), witness)):
         wake(conn)
         assert ended(conn)[0] == "succeeded"

@@ -325,6 +325,35 @@ def test_spend_reaches_the_database_once(online: CommandLine, root: Coordination
     assert conn.execute("SELECT actor FROM wakeful.audit WHERE verb = 'spend'").fetchall() == [("system:coordination",)]
 
 
+def test_a_scheduler_with_no_other_rights_records_every_kind(
+    database: Database, root: Coordination, conn: Conn, company: str
+) -> None:
+    run = queued(conn, "I-1")
+    captured, _ = agent(root, key_of(run))
+    for kind, body in (("spend", {"amount": "1"}), ("comment", {"text": "x"}), ("status", {"status": "in_review"})):
+        root.publish(root.transaction(captured, kind, body))
+    done = event_relay.relay_once(root, database.connect_as("wakeful_scheduler"), company)
+    assert (len(done.committed), done.left) == (3, ())
+    rows = (
+        "SELECT (SELECT run FROM wakeful.spend), (SELECT run FROM wakeful.comment), (SELECT status FROM wakeful.issue)"
+    )
+    assert conn.execute(rows).fetchone() == (run, run, "in_review")
+
+
+def test_what_was_recorded_before_the_end_is_no_late_word(root: Coordination, conn: Conn, company: str) -> None:
+    """A pass was killed before it could forget a comment and a status, and the run ended."""
+    run = queued(conn, "I-1")
+    captured, _ = agent(root, key_of(run))
+    told = [
+        root.publish(root.transaction(captured, kind, body)).txid
+        for kind, body in (("comment", {"text": "x"}), ("status", {"status": "in_review"}))
+    ]
+    producers.run(conn, producers.save_comment(company, "I-1", "x", "agent:coder", run=run, key=told[0]))
+    producers.run(conn, producers.commit_status(company, "I-1", "in_review", key=told[1], actor="agent:coder"))
+    conn.execute("UPDATE wakeful.run SET state = 'cancelled', ended_at = wakeful.now() WHERE id = %s", (run,))
+    assert event_relay.relay_once(root, conn, company).committed == tuple(told)
+
+
 def test_a_pass_killed_before_it_could_forget_records_nothing_twice(
     online: CommandLine, root: Coordination, conn: Conn, company: str
 ) -> None:

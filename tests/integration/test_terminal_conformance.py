@@ -5,10 +5,12 @@ A child's words and its end count for the generation it was given at dispatch, a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,15 @@ def spent(host: Host) -> list[Decimal]:
 
 def terminals(host: Host, run: UUID, generation: int = 1) -> list[str]:
     return [name for name in host.files(run, generation) if name.startswith("terminal-")]
+
+
+def is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 # ── the order of an end ─────────────────────────────────────────────────────────────────────────────────
@@ -372,6 +383,39 @@ def test_invariant_01_and_23_one_holder_per_instance_and_no_wait_between_instanc
         assert host.run("running", agent="holder")["state"] == "running"
         host.open(gate)
         assert host.run(agent="holder")["state"] == "succeeded"
+
+
+def test_an_end_waits_for_who_is_at_work_on_its_instance_and_overtakes_nobody(host: Host) -> None:
+    gate = host.gate()
+    host.agent("cache", f"wait={gate}")
+    with running(host.scheduler()):
+        host.wake()
+        run = host.run("running")
+        wait_until(lambda: "cache" in host.files(run["id"]), what="the agent's own work")
+        with host.root() as root, root.lease(host.carried(run["id"]).instance):
+            host.open(gate)
+            wait_until(lambda: list(host.data.glob(f"runs/*/{run['id']}/1/exit.json")), what="the child's end")
+            (process,) = host.data.glob(f"runs/*/{run['id']}/1")
+            wait_until(lambda: not is_locked(process / "lock"), what="the runner's end")
+            assert not terminals(host, run["id"])
+            assert host.run("running")["ended_at"] is None
+        run = host.run()
+        assert (run["state"], run["error"]) == ("succeeded", None)
+        wait_until(lambda: host.end_of(run["id"]), what="agent.end")
+
+
+def test_an_end_that_somebody_never_lets_be_recorded_is_unrecorded(host: Host) -> None:
+    gate = host.gate()
+    host.agent(f"wait={gate}")
+    with running(host.scheduler(patience=timedelta(seconds=0.2))):
+        host.wake()
+        run = host.run("running")
+        with host.root() as root, root.lease(host.carried(run["id"]).instance):
+            host.open(gate)
+            run = host.run()
+    assert (run["state"], run["reason"]) == ("failed", "run.unrecorded")
+    assert "for 0.2 s" in run["error"]
+    assert host.end_of(run["id"]) is None
 
 
 def test_the_generation_captured_at_dispatch_is_carried_to_the_end_by_another_process(host: Host) -> None:
