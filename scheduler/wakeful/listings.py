@@ -245,12 +245,6 @@ def chat(conn: Connection[Any], company: str, id: UUID) -> Mapping[str, Any]:
     return row._asdict()  # type: ignore[no-any-return]  # named tuples have no static type
 
 
-def spend_is_recorded(conn: Connection[Any], company: str, key: str) -> bool:
-    """Whether spend was recorded under a key."""
-    row = store.run(conn, "listings.spend_key", {"company": company, "key": key}, prepare=False).fetchone()
-    return row is not None and bool(row.recorded)
-
-
 def _states(listing: Listing, words: Sequence[str]) -> list[str] | None:
     states: list[str] = []
     groups = dict(listing.groups)

@@ -70,10 +70,6 @@ FROM wakeful.spend s
 WHERE s.company = %(company)s AND (%(after_id)s::uuid IS NULL OR s.id < %(after_id)s)
 ORDER BY s.id DESC LIMIT %(limit)s
 
--- name: spend_key
--- Whether spend was recorded under a key.
-SELECT EXISTS (SELECT FROM wakeful.spend s WHERE s.company = %(company)s AND s.key = %(key)s) AS recorded
-
 -- name: audit
 -- Newest first; ids begin with the time they were made.
 SELECT a.company, a.id, a.at, a.actor, a.authenticated, a.verb, a.target
