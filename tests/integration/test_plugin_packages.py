@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.command_line import CommandLine
+from tests.command_line import CommandLine, open_directory
 
 from wakeful import producers
 from wakeful.cli import plugin_new
@@ -176,3 +176,22 @@ def test_a_package_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         plugin_new.write({"good": "text", "bad": "\ud800"}, tmp_path / "package")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_the_example_brings_what_it_needs_from_a_package_index(wakeful_wheel: Path, tmp_path: Path) -> None:
+    wheel = built(EXAMPLE, "wheel", tmp_path / "wheel")
+    with open_directory() as home:
+        venv.create(home / "environment", with_pip=True)
+        python = home / "environment" / "bin" / "python"
+        wanted = [f"wakeful[embedded] @ {wakeful_wheel.as_uri()}", wheel]
+        done(python, "-m", "pip", "install", "--quiet", *wanted, cwd=home, within=250)
+        environ = {"HOME": str(home), "WAKEFUL_DATA": str(home / "data")}
+        for words in (
+            ["company", "add", "acme"],
+            ["agent", "add", "writer", "--run", "true"],
+            ["cron", "add", "writer", "--cron", "0 0 1 1 *", "--zone", "Europe/Berlin"],
+        ):
+            said = done(python.with_name("wakeful"), *words, cwd=home, **environ)
+        assert "-01-01T00:00:00+01:00" in said
