@@ -6,6 +6,7 @@ import contextlib
 import keyword
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ def new(invocation: Invocation, name: str, into: Path) -> None:
     write(files, made)
     invocation.answer(
         {"name": names.kind, "distribution": names.distribution, "directory": made.absolute(), "files": sorted(files)},
-        f"{made} is written; next: cd {made} && pip install -e '.[test]' && pytest",
+        f"{made} is written; next: cd {shlex.quote(str(made))} && pip install -e '.[test]' && pytest",
     )
 
 
