@@ -439,14 +439,14 @@ def test_the_generation_captured_at_dispatch_is_carried_to_the_end_by_another_pr
 # ── crash controls: a real SIGKILL, and another life ────────────────────────────────────────────────────
 
 
-def crashed(site: Site, disk: str) -> tuple[dict[str, Any], Path]:
+def crashed(site: Site, disk: str, *, ended: bool = False) -> tuple[dict[str, Any], Path]:
     """Run one agent under a scheduler that kills itself at a step of its end; return the run and its instance."""
     site.agent([sys.executable, str(AGENT), f"line={site.truth}", "cache", "spend=0.5"], env_values=ENVIRONMENT)
     first = site.scheduler(disk=disk)
     site.wake("issue")
     first.dies()
     run = site.run()
-    assert run["ended_at"] is None
+    assert (run["ended_at"] is not None) is ended
     (home,) = site.data.glob(f"coord/*/instances/*/{run['id']}-1")
     return run, home
 
@@ -481,6 +481,26 @@ def test_crash_control_after_the_cache_was_set_aside(site: Site) -> None:
     before = json.loads(terminal.read_text())
     taken_over(site, home)
     assert json.loads(terminal.read_text()) == before
+
+
+STEPS = {
+    "after rename_new terminal-": False,
+    "rename held-": False,
+    "unlink held-": False,
+    "after unlink held-": False,
+    "rename generation.json": False,
+    "after rename generation.json": False,
+    "after unlink 0": False,
+    "rename_new end-": True,
+    "after rename_new end-": True,
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("step", "ended"), STEPS.items())
+def test_invariant_19_a_kill_at_any_step_of_an_end_repeats_nothing(site: Site, step: str, *, ended: bool) -> None:
+    _, home = crashed(site, step, ended=ended)
+    taken_over(site, home)
 
 
 def test_crash_between_the_commit_of_an_event_and_its_acknowledgement_doubles_nothing(site: Site) -> None:
