@@ -27,7 +27,7 @@ HIGHEST_CAP = 1000
 # A tick that is looked at later than this has been missed.
 LATE = timedelta(seconds=60)
 # Missed ticks are counted so far; the judge has little time.
-COUNTED = 1000
+COUNTED = 500
 
 
 @dataclass(frozen=True, slots=True)

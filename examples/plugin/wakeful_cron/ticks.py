@@ -80,7 +80,7 @@ class Schedule:
             offset = self._offset(after)
             for time in CronSim(self.expression, start):
                 tick = _instant(time, offset)
-                change = self._change(after, tick)
+                change = self._change(offset, after, tick)
                 if change is not None:
                     after, start = change, self._shown(change) - _SECOND  # a tick on the change itself counts
                     break
@@ -103,7 +103,7 @@ class Schedule:
         if self._shown(early) == time:
             return early
         before = time.replace(tzinfo=self.zone, fold=1).astimezone(UTC)
-        return self._change(before, early) or early
+        return self._change(self._offset(before), before, early) or early
 
     def _shown(self, moment: datetime) -> datetime:
         return moment.astimezone(self.zone).replace(tzinfo=None, fold=0)
@@ -111,9 +111,8 @@ class Schedule:
     def _offset(self, moment: datetime) -> timedelta:
         return moment.astimezone(self.zone).utcoffset() or timedelta()
 
-    def _change(self, after: datetime, until: datetime) -> datetime | None:
-        """Return the first moment in (after, until] at which the zone's offset is another one, None if it stays."""
-        offset = self._offset(after)
+    def _change(self, offset: timedelta, after: datetime, until: datetime) -> datetime | None:
+        """Return the first moment in (after, until] whose offset is not that of ``after``; None if there is none."""
         while after < until:
             step = min(after + _STEP, until)
             if self._offset(step) != offset:
