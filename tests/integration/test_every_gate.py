@@ -19,7 +19,7 @@ from wakeful import config, hookimpl, plugins
 from wakeful.explain import why
 from wakeful.outcomes import Refusal
 from wakeful.receipts import Fact
-from wakeful.scheduler import Scheduler
+from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
 
 
@@ -52,7 +52,8 @@ def conn(database: Database) -> psycopg.Connection[Any]:
 @pytest.fixture
 def scheduler(database: Database, conn: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Scheduler]:
     settings = config.load({"dsn": database.dsn, "data": str(tmp_path)}, os.environ, tmp_path)
-    running = Scheduler(settings, plugins.load(settings, plugins=[HostPlugin()]))
+    # Two gates of one receipt are opened here within seconds, and some signal each other's sources.
+    running = Scheduler(settings, plugins.load(settings, plugins=[HostPlugin()]), tuning=Tuning(coalescing=1.0))
     running.start()
     assert running.wait_ready(30)
     yield running
