@@ -56,10 +56,12 @@ def _row(root: Coordination, home: Path) -> tuple[object, ...]:
 def _instance(root: Coordination, name: str) -> dict[str, Any]:
     found = root.survey.instance(name)
     current = found.current
+    ended = root.ends.read(current.generation) if current else None
     return {
         "instance": name,
         "generation": current.generation.token if current else None,
         "state": ("open" if current.open else "retired") if current else "never opened",
+        "ended": None if ended is None else ended.outcome,
         "holders": list(found.holders),
         "files": list(found.files),
     }

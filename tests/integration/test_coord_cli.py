@@ -219,6 +219,7 @@ def test_show_lists_everything_or_one_thing(cli: CommandLine, root: Coordination
         shown = cli("coord", "show", INSTANCE, "--json").json
     assert (shown["generation"], shown["state"], shown["holders"]) == (captured.token, "open", [os.getpid()])
     assert {"lease", "lease.keep", "generation.json"} <= set(shown["files"])
+    assert shown["ended"] is None
     transaction = cli("coord", "show", txid, "--json").json
     assert (transaction["state"], transaction["type"]) == ("pending", "comment")
     assert (transaction["instances"], transaction["body"]) == ([INSTANCE], {"text": "x"})
@@ -230,6 +231,11 @@ def test_show_lists_everything_or_one_thing(cli: CommandLine, root: Coordination
     assert txid in cli("coord", "show").out
     root.authority.settle(txid)
     assert cli("coord", "show", txid, "--json").json["state"] == "committed, not yet delivered"
+    end = root.conclude(captured, "succeeded")
+    root.generations.retire(captured)
+    root.ends.record(end)
+    shown = cli("coord", "show", INSTANCE, "--json").json
+    assert (shown["state"], shown["ended"]) == ("retired", "succeeded")
     root.relay(lambda outcome: None)
     assert cli("coord", "show", txid, "--json").json["state"] == "committed"
     root.generations.retire(captured)
