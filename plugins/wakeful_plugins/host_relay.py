@@ -54,6 +54,7 @@ class HostRelay(threading.Thread):
         self._rung: dict[str, None] = {}
         self._known: dict[str, None] = {}
         self._watchers: OrderedDict[str, Watcher | None] = OrderedDict()
+        self._said: dict[str, str] = {}
         self._stopping = False
         self._failures = 0
 
@@ -159,8 +160,15 @@ class HostRelay(threading.Thread):
             return
         try:
             work()
+            self._said.pop(company, None)
         except CoordinationError as error:
-            _log.warning("the events of %s wait: %s", company, error.message)
+            self._warn(company, error.message)
+
+    def _warn(self, company: str, why: str) -> None:
+        """Say once why a company's events wait, until that changes."""
+        if self._said.get(company) != why:
+            self._said[company] = why
+            _log.warning("the events of %s wait: %s", company, why)
 
     # ── doorbells ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,7 +178,7 @@ class HostRelay(threading.Thread):
         try:
             root = self._roots.root(company)
         except CoordinationError as error:
-            _log.warning("the doorbell of %s is not heard: %s", company, error.message)
+            self._warn(company, error.message)
             return
         watcher = root.watcher(
             lambda: self.ring(company),
