@@ -50,6 +50,7 @@ def text() -> str:
     parts.append("## What hooks return and receive\n")
     for value in (
         owners.Owner,
+        owners.NamesReceipts,
         receipts.Fact,
         outcomes.Proceed,
         outcomes.Wait,

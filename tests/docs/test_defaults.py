@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import wakeful
-from wakeful import backoff, connections, listings, outcomes, results, standings, usage, window
+from wakeful import backoff, coalesce, connections, listings, memory, outcomes, results, standings, usage, window
 from wakeful.cli.settings import KNOWN
 from wakeful.control import Pace
 from wakeful.executions import EndClass, Grade, RunSpec
@@ -49,6 +49,11 @@ def test_the_numbers() -> None:
     line = f"lines of {result_reader.LINE >> 20} MiB"
     assert table["output that the reader json_lines reads"] == f"{bounds}; {line}"
     assert table["deadlines read at once"] == str(window.SIZE)
+    assert table["rows of one company that another session holds, before no more of it are read"] == str(memory.HELD)
+    coalescing = table["reconstructions of one source, while they admit nothing"]
+    assert coalescing == f"at most one in {coalesce.WINDOW:g} s"
+    excuse = table["an admission excuses a walk that finds its slot or issue taken"]
+    assert excuse == f"for {coalesce.MOMENT:g} s, once"
     assert table["times that interrupts ask one run to stop"] == str(standings.TEARDOWNS)
     assert table["rows of a page"].startswith(str(listings.LONGEST_PAGE))
     assert table["grace between TERM and KILL"] == f"{spec.stop_grace.seconds} s"
