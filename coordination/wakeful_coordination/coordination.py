@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -70,7 +70,7 @@ class Coordination:
         machine: Machine | None = None,
         mountinfo: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], str] = lambda: secrets.token_hex(16),
+        new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
     ) -> Coordination:
         """Open a root (a directory, made with mode 0700 if ``create``), and recover it if the host has rebooted.
 

@@ -56,33 +56,35 @@ class Current:
 
 def read_current(root: Root, at: int, instance: str) -> Current | None:
     """Return the generation of an instance whose directory is ``at``; None where it never had one."""
-    found = _read(root, at, instance)
+    found = _read(root, at, instance, layout.instance_path(instance))
     return None if found is None else Current(Generation(instance, found[0], found[1]), found[2])
 
 
-def _read(root: Root, at: int, instance: str) -> tuple[int, str, bool] | None:
+def _read(root: Root, at: int, instance: str, place: str) -> tuple[int, str, bool] | None:
     """Return its number, its id, and whether it is open."""
-    data = publish.read_file(root, at, _FILE, place=layout.instance_path(instance), limit=_LIMIT)
+    data = publish.read_file(root, at, _FILE, place=place, limit=_LIMIT)
     if data is None:
         return None
     found = record.decode(data, what=_WHAT, version=VERSION)
     if found.get("instance") != instance or found.get("state") not in ("open", "retired"):
-        raise InvalidRecord(f"{root.path}/{layout.instance_path(instance)}/{_FILE} does not describe this instance")
+        raise InvalidRecord(f"{root.path}/{place}/{_FILE} does not describe this instance")
     own = layout.record_id(found.get("id"), "generation id")
     return record.number(found, "seq", what=_WHAT), own, found["state"] == "open"
 
 
-def require_current(root: Root, at: int, captured: Generation | None, *, new_work: bool) -> int:
+def require_current(
+    root: Root, at: int, captured: Generation | None, *, new_work: bool, place: str | None = None
+) -> int:
     """Compare a captured generation with the one on disk, under the instance's lease; return the latter's number.
 
     ``new_work`` also refuses a retired generation, which may finish what was acknowledged but begin nothing.
-    Raises NotCaptured, NotFound or Superseded.
+    ``place`` is the directory's path, where the caller knows it. Raises NotCaptured, NotFound or Superseded.
     """
     if not isinstance(captured, Generation):
         raise NotCaptured(
             "no generation was captured for this write", hint="capture it at dispatch and carry it to every write"
         )
-    now = _read(root, at, captured.instance)
+    now = _read(root, at, captured.instance, place or layout.instance_path(captured.instance))
     if now is None:
         raise NotFound(f"instance {captured.instance} has no generation", hint="open one first")
     seq, own, is_open = now

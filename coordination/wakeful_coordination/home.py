@@ -19,6 +19,11 @@ class Home:
         self._lease = lease
         self._at = -1
 
+    @property
+    def place(self) -> str:
+        """Return the directory's path, relative to the root."""
+        return self._lease.place
+
     def __enter__(self) -> int:
         root, lease = self._root, self._lease
         try:

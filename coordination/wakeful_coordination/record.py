@@ -25,6 +25,21 @@ def encode(record: Mapping[str, object]) -> bytes:
     return data
 
 
+def quoted(value: object) -> str:
+    """Return a string as JSON text; raises InvalidRecord for anything else."""
+    if not isinstance(value, str):
+        raise InvalidRecord(f"not a JSON record: {type(value).__name__} in the place of a text")
+    return _ENCODER.encode(value)
+
+
+def utf8(text: str) -> bytes:
+    """Return the bytes of a record; raises InvalidRecord for what UTF-8 cannot hold."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(f"not a JSON record: {error}") from None
+
+
 def decode(data: bytes, *, what: str, version: int) -> dict[str, object]:
     """Return the object in ``data``, whose ``v`` must be ``version``; unknown keys are kept.
 

@@ -56,14 +56,13 @@ class Terminals:
             raise InvalidRecord(f"{str(outcome)[:40]!r} is no outcome", hint="a lower-case word such as succeeded")
         if cache_sha256 is not None and not _DIGEST.match(cache_sha256):
             raise InvalidRecord("cache_sha256 must be 64 hexadecimal digits")
-        instance = layout.instance_id(captured.instance) if isinstance(captured, Generation) else ""
-        if not instance:
+        if not isinstance(captured, Generation):
             require_current(self._root, -1, None, new_work=False)
-        place = layout.instance_path(instance)
+        instance = captured.instance
         name = _name(captured)
-        with self._leases.hold(instance), self._leases.directory(instance) as at:
+        with self._leases.hold(instance), (home := self._leases.directory(instance)) as at:
             try:
-                require_current(self._root, at, captured, new_work=False)
+                require_current(self._root, at, captured, new_work=False, place=home.place)
             except Superseded:
                 # What it said while it was current may still be repeated.
                 before = self._again(at, captured, outcome)
@@ -71,21 +70,11 @@ class Terminals:
                     raise
                 return before
             nonce = self._root.new_id()
-            data = record.encode(
-                {
-                    "v": layout.VERSION,
-                    "instance": instance,
-                    "generation_id": captured.id,
-                    "outcome": outcome,
-                    "reason": reason,
-                    "cache_sha256": cache_sha256,
-                    "nonce": nonce,
-                }
-            )
+            data = _encoded(captured, outcome, reason, cache_sha256, nonce)
             if len(data) > _LIMIT:
                 raise InvalidRecord(f"a terminal of more than {_LIMIT} bytes", hint="shorten the reason")
             try:
-                publish.new_file(self._root, at, name, data, place=place)
+                publish.new_file(self._root, at, name, data, place=home.place)
             except FileExistsError:
                 before = self._again(at, captured, outcome)
                 if before is not None:
@@ -124,6 +113,15 @@ class Terminals:
 
 def _name(generation: Generation) -> str:
     return f"terminal-{layout.record_id(generation.id, 'generation id')}.json"
+
+
+def _encoded(generation: Generation, outcome: str, reason: str, cache_sha256: str | None, nonce: str) -> bytes:
+    """Return what record.encode returns for these fields, written out: all but the reason need no escape."""
+    digest = "null" if cache_sha256 is None else f'"{cache_sha256}"'
+    return record.utf8(
+        f'{{"cache_sha256":{digest},"generation_id":"{generation.id}","instance":"{generation.instance}",'
+        f'"nonce":"{nonce}","outcome":"{outcome}","reason":{record.quoted(reason)},"v":{layout.VERSION}}}\n'
+    )
 
 
 def _parsed(data: bytes, generation: Generation) -> Terminal:

@@ -107,8 +107,8 @@ MUTANTS = [
     Mutant(
         "C10 a second terminal on retry",
         "terminal.py",
-        "publish.new_file(self._root, at, name, data, place=place)",
-        "publish.new_file(self._root, at, f'terminal-{captured.id}-{nonce}.json', data, place=place)",
+        "publish.new_file(self._root, at, name, data, place=home.place)",
+        "publish.new_file(self._root, at, f'terminal-{captured.id}-{nonce}.json', data, place=home.place)",
         "test_terminals.py -k invariant_13_the_same",
     ),
     Mutant(

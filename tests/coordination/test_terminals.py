@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from wakeful_coordination import Cleaned, Coordination, Generation
+from wakeful_coordination import Cleaned, Coordination, Generation, record
 from wakeful_coordination.errors import ContradictoryTerminal, InvalidRecord, LeaseBusy, StorageFailed
 from wakeful_coordination.held_cache import cache_header
 from wakeful_coordination.layout import instance_path
@@ -96,6 +97,27 @@ def test_a_terminal_takes_two_flushes_and_refuses_what_is_no_outcome(coord: Coor
             coord.terminals.record(generation, wrong)
     with pytest.raises(InvalidRecord):
         coord.terminals.record(generation, "succeeded", cache_sha256="00")
+
+
+@pytest.mark.parametrize("digest", [None, "0" * 64])
+def test_a_terminal_is_written_as_every_record_is(coord: Coordination, path: str, digest: str | None) -> None:
+    generation = coord.generations.open("a")
+    reason = 'sie sagte: "nein" \\ \x00\x1f\x7f\u2028 — 終 \U0001f600\n'
+    said = coord.terminals.record(generation, "succeeded", reason, cache_sha256=digest)
+    data = (home(path) / f"terminal-{generation.id}.json").read_bytes()
+    fields = {"instance": "a", "generation_id": generation.id, "outcome": "succeeded", "reason": reason}
+    assert data == record.encode({"v": 1, "cache_sha256": digest, "nonce": said.nonce} | fields)
+    assert coord.terminals.read(generation) == replace(said, repeated=True)
+
+
+@pytest.mark.parametrize("reason", [7, None, {"a": 1}, b"bytes", "half a pair \ud800"])
+def test_a_reason_that_is_no_text_is_refused_and_nothing_is_written(
+    coord: Coordination, path: str, reason: object
+) -> None:
+    generation = coord.generations.open("a")
+    with pytest.raises(InvalidRecord, match="not a JSON record"):
+        coord.terminals.record(generation, "succeeded", reason)  # type: ignore[arg-type]
+    assert not [name for name in os.listdir(home(path)) if "terminal" in name]
 
 
 def test_invariant_14_there_is_no_end_while_the_cleanup_is_unfinished(path: str) -> None:
