@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -51,3 +52,10 @@ def linked_run(conn: Conn, wake: UUID, state: str = "queued") -> UUID:
 
 def end_run(conn: Conn, run: UUID, state: str = "failed") -> None:
     conn.execute("UPDATE wakeful.run SET state = %s, ended_at = wakeful.now() WHERE id = %s", (state, run))
+
+
+def after(conn: Conn, seconds: float) -> datetime:
+    """The moment so many seconds from the real time, as the database has it."""
+    (moment,) = conn.execute("SELECT wakeful.wall() + make_interval(secs => %s)", (seconds,)).fetchone() or (None,)
+    assert isinstance(moment, datetime)
+    return moment

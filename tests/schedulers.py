@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from tests.conditions import wait_until
+
 from wakeful import config, plugins
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
@@ -64,3 +67,10 @@ def schedulers(database: Database, directory: Path) -> Iterator[Schedulers]:
         yield made
     finally:
         made.stop_all()
+
+
+def all_heard(conn: psycopg.Connection[Any], scheduler: Scheduler) -> None:
+    """Wait until everything that was signalled so far has been told to owners and dispatcher."""
+    marks = scheduler.control.strange
+    conn.execute("SELECT pg_notify('wakeful', 'mark')")
+    wait_until(lambda: scheduler.control.strange == marks + 1, what="all signals heard")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +14,7 @@ from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.passes import Held, admission, admit, end, follow, parked, row, runs, start
 from tests.rows import audits, request, say, wake_of
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock
 
 from wakeful import explain, listings, producers
 from wakeful.admission import PassResult
@@ -682,17 +682,6 @@ def test_another_tenants_actions_do_not_exist(conn: Conn) -> None:
 
 
 # ── whole schedulers ────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
 
 
 def wait_state(conn: Conn, wake: UUID, *state: Any) -> None:

@@ -26,13 +26,7 @@ from wakeful.testing import Database, HoldAt, expect_blocked
 Conn = psycopg.Connection[Any]
 ANN = {"actor": "user:ann"}
 
-pytestmark = pytest.mark.usefixtures("web")
-
-
-@pytest.fixture(autouse=True)
-def assigned(conn: Conn, web: None) -> None:
-    """The issue is the agent's, and nothing waits on it."""
-    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
+pytestmark = pytest.mark.usefixtures("assigned")
 
 
 def edit(id: str = "c-1", body: str = "new words", revision: int = 1, **more: Any) -> Statement:

@@ -25,14 +25,8 @@ from wakeful.testing import Database, expect_blocked
 
 Conn = psycopg.Connection[Any]
 
-pytestmark = pytest.mark.usefixtures("web")
+pytestmark = pytest.mark.usefixtures("assigned")
 GRACE = timedelta(seconds=30)
-
-
-@pytest.fixture(autouse=True)
-def assigned(conn: Conn, web: None) -> None:
-    """The issue is the agent's, and nothing waits on it."""
-    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
 
 
 # ── saving ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +13,9 @@ import pytest
 from tests.conditions import wait_until
 from tests.gatekeeper import Gatekeeper
 from tests.passes import row, runs
-from tests.rows import request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.rows import after, request, say
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock
+from tests.silence import silence
 
 from wakeful import control, hookimpl, producers, store
 from wakeful.control import Pace
@@ -31,22 +30,6 @@ ACME, CODER = "acme", "coder"
 
 pytestmark = pytest.mark.usefixtures("web")
 BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
-
-
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
-
-
-def after(conn: Conn, seconds: float) -> Any:
-    (moment,) = conn.execute("SELECT wakeful.wall() + make_interval(secs => %s)", (seconds,)).fetchone() or (None,)
-    return moment
 
 
 def ended(conn: Conn, wake: UUID) -> int:
@@ -64,19 +47,6 @@ def wait_parked(conn: Conn, wake: UUID, reason: str) -> None:
 
 
 SEEN = ("state", "wait_reason", "due_at", "error")
-OF_THE_CLOCK = ("UPDATE wakeful.clock SET shift = $1", "BEGIN ISOLATION LEVEL READ COMMITTED", "COMMIT")
-
-
-def silence(statements: Statements, clock: WatchedClock, *, minutes: int) -> None:
-    """Step through the minutes; nothing but the clock's own statements may run."""
-    statements.reset()
-    for _ in range(minutes):
-        clock.step(60)
-    ran = {one.text: one.calls for one in statements.executed()}
-    ran.pop("SET LOCAL ROLE wakeful_owner", None)  # the clock's; a prepared one is counted at its first use only
-    assert ran == dict.fromkeys(OF_THE_CLOCK, minutes)
-
-
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

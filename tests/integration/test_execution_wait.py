@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,14 +12,14 @@ import pytest
 from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.passes import admission, admit, end, follow, parked, row, runs, start
-from tests.rows import request, say, wake_of
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.rows import after, request, say, wake_of
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock
 
 from wakeful import hookimpl, producers
 from wakeful.outcomes import Admit, Park, Proceed, Verdict
 from wakeful.receipts import Fact
 from wakeful.scheduler import Tuning
-from wakeful.testing import Database, VirtualClock
+from wakeful.testing import VirtualClock
 
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
@@ -29,26 +28,9 @@ ACCOUNT = "claude/default"
 pytestmark = pytest.mark.usefixtures("web")
 
 
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
-
-
 def but(conn: Conn, wake: UUID, *columns: str) -> dict[str, Any]:
     """The wake's row without some columns."""
     return {name: value for name, value in wake_of(conn, wake)._asdict().items() if name not in columns}
-
-
-def after(conn: Conn, seconds: float) -> datetime:
-    (moment,) = conn.execute("SELECT wakeful.wall() + make_interval(secs => %s)", (seconds,)).fetchone() or (None,)
-    assert isinstance(moment, datetime)
-    return moment
 
 
 # ── one grace ───────────────────────────────────────────────────────────────────────────────────────────

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ from tests.conditions import wait_until
 from tests.gatekeeper import Calls
 from tests.passes import row, runs
 from tests.rows import request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock
 
 from wakeful import hookimpl, producers, store
 from wakeful.admission import Admission, PassResult
@@ -26,17 +25,6 @@ Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
 pytestmark = pytest.mark.usefixtures("web")
-
-
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
 
 
 class Plugin:

@@ -28,12 +28,6 @@ GRACE = timedelta(seconds=30)
 pytestmark = pytest.mark.usefixtures("assigned")
 
 
-@pytest.fixture
-def assigned(conn: Conn, web: None) -> None:
-    """The issue is the agent's, and nothing waits on it."""
-    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
-
-
 def save(conn: Conn, id: str = "c-1", author: str = ANN, **more: Any) -> UUID:
     made = wakeful.run(conn, wakeful.save_comment(ACME, "I-1", "words", author, id=id, **more)).wake
     assert made is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.passes import admit, parked, row, runs, start
 from tests.rows import request, say, wake_of
-from tests.schedulers import Schedulers, schedulers
+from tests.schedulers import Schedulers
+from tests.silence import silence
 from tests.workplace import Workplace
 
 import wakeful
@@ -36,23 +37,6 @@ ACME, CODER, ANN = "acme", "coder", "user:ann"
 BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 pytestmark = pytest.mark.usefixtures("assigned")
-
-
-@pytest.fixture
-def assigned(conn: Conn, web: None) -> None:
-    """The issue is the agent's, and nothing waits on it."""
-    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
-
-
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
 
 
 def working(conn: Conn) -> RunKey:
@@ -266,16 +250,3 @@ def test_a_running_program_is_interrupted_and_the_messages_run_next(
     assert old[6] <= new[5] < grace_end
     ended = wake_of(conn, wake)
     assert (ended.interrupt_by, ended.interrupted_run, ended.run) == (ANN, first, second.id)
-
-
-OF_THE_CLOCK = ("UPDATE wakeful.clock SET shift = $1", "BEGIN ISOLATION LEVEL READ COMMITTED", "COMMIT")
-
-
-def silence(statements: Statements, clock: WatchedClock, *, minutes: int) -> None:
-    """Step through the minutes; nothing but the clock's own statements may run."""
-    statements.reset()
-    for _ in range(minutes):
-        clock.step(60)
-    ran = {one.text: one.calls for one in statements.executed()}
-    ran.pop("SET LOCAL ROLE wakeful_owner", None)  # the clock's; a prepared one is counted at its first use only
-    assert ran == dict.fromkeys(OF_THE_CLOCK, minutes)

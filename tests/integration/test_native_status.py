@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.integration.instant import running
 from tests.integration.local import scheduler as real_scheduler
 from tests.passes import row, runs
 from tests.rows import say
-from tests.schedulers import Schedulers, schedulers
+from tests.schedulers import Schedulers
 
 import wakeful
 from wakeful.admission import PASS
@@ -27,17 +26,6 @@ from wakeful.testing import Database, HoldAt, InstantExecutor, Statements, Watch
 Conn = psycopg.Connection[Any]
 ACME = "acme"
 TRUTH = ["sh", "-c", 'echo "$WAKEFUL_AGENT on $WAKEFUL_ISSUE"']
-
-
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
 
 
 @pytest.fixture

@@ -22,13 +22,7 @@ from wakeful.terminals import Death, Ending
 
 Conn = psycopg.Connection[Any]
 
-pytestmark = pytest.mark.usefixtures("web")
-
-
-@pytest.fixture(autouse=True)
-def assigned(conn: Conn, web: None) -> None:
-    """The issue is the agent's, and nothing waits on it."""
-    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
+pytestmark = pytest.mark.usefixtures("assigned")
 
 
 def given_to(conn: Conn, key: RunKey) -> Any:

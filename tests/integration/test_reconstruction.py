@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,13 +11,13 @@ from tests.conditions import wait_until
 from tests.gatekeeper import Calls, Gatekeeper
 from tests.passes import row, runs
 from tests.rows import request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, all_heard
 
 from wakeful import producers
 from wakeful.coalesce import FIRST_ID, Coalescer
 from wakeful.lookout import Lookout
-from wakeful.scheduler import Scheduler, Tuning
-from wakeful.testing import Database, Statements
+from wakeful.scheduler import Tuning
+from wakeful.testing import Statements
 
 Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
@@ -28,30 +26,12 @@ NEVER = 3600.0  # a window that no test outlives: what has to wait for its end d
 pytestmark = pytest.mark.usefixtures("web")
 
 
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
-
-
 def signal(conn: Conn, gate: str, key: str, times: int = 1) -> None:
     """Signal owners, each time in a transaction of its own: equal ones of one transaction are delivered as one."""
     loop = (
         f"FOR n IN 1..{times} LOOP PERFORM wakeful.notify('eligibility', 'acme', '{gate}', '{key}'); COMMIT; END LOOP"
     )
     conn.execute(f"DO $$ BEGIN {loop}; END $$")
-
-
-def all_heard(conn: Conn, scheduler: Scheduler) -> None:
-    """Wait until everything that was signalled so far has been told to the driver."""
-    marks = scheduler.control.strange
-    conn.execute("SELECT pg_notify('wakeful', 'mark')")
-    wait_until(lambda: scheduler.control.strange == marks + 1, what="all signals heard")
 
 
 def count(conn: Conn, where: str) -> int:
@@ -137,10 +117,15 @@ def test_a_flood_of_signals_with_nothing_behind_them_is_one_page_and_delays_nobo
 
 
 def test_a_source_that_brings_work_is_never_delayed(conn: Conn, fleet: Schedulers) -> None:
-    scheduler = fleet.start(Tuning(coalescing=NEVER))
+    executor = InstantExecutor()
+    executor.holding = True
+    scheduler = fleet.start(Tuning(coalescing=NEVER), executor=executor)
     say(conn, producers.add_agent(ACME, CODER, ["true"], max_concurrent_runs=1))
     for _ in range(12):
         request(conn, None)
+    wait_until(lambda: count(conn, "wait_reason IS NOT NULL") == 11, what="all but one parked")
+    wait_until(lambda: runs(conn, "state = 'running'"), what="the one that runs")
+    executor.let_go()
     wait_ended(conn, 12)
     assert scheduler.driver.walks >= 11
 

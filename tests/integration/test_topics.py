@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,14 +14,14 @@ from tests.conftest import Listener
 from tests.gatekeeper import Calls
 from tests.passes import admission, admit, parked, row, runs
 from tests.rows import request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, schedulers
+from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, all_heard
 
 from wakeful import hookimpl, producers
 from wakeful.admission import Admission
 from wakeful.coalesce import WINDOW
 from wakeful.outcomes import Admit, End, Park, Proceed, Verdict
 from wakeful.receipts import Fact
-from wakeful.scheduler import Scheduler, Tuning
+from wakeful.scheduler import Tuning
 from wakeful.testing import Database, Statements
 
 Conn = psycopg.Connection[Any]
@@ -31,26 +30,8 @@ ACME, CODER = "acme", "coder"
 pytestmark = pytest.mark.usefixtures("web")
 
 
-@pytest.fixture
-def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
-    with schedulers(database, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def watched(database: Database) -> WatchedClock:
-    return WatchedClock(database.connect(purpose="test clock"))
-
-
 def notify(conn: Conn, **signal: Any) -> None:
     conn.execute("SELECT pg_notify('wakeful', %s)", (json.dumps(signal),))
-
-
-def all_heard(conn: Conn, scheduler: Scheduler) -> None:
-    """Wait until everything that was signalled so far has been told to owners and dispatcher."""
-    marks = scheduler.control.strange
-    conn.execute("SELECT pg_notify('wakeful', 'mark')")
-    wait_until(lambda: scheduler.control.strange == marks + 1, what="all signals heard")
 
 
 def parked_in_silence(conn: Conn, clock: WatchedClock) -> UUID:

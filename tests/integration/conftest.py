@@ -1,0 +1,32 @@
+"""What the tests on a real server share beyond a company: schedulers, a watched clock, an issue with an assignee."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.schedulers import Schedulers, WatchedClock, schedulers
+
+from wakeful.testing import Database
+
+
+@pytest.fixture
+def fleet(database: Database, tmp_path: Path) -> Iterator[Schedulers]:
+    """Schedulers of the test's database."""
+    with schedulers(database, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def watched(database: Database) -> WatchedClock:
+    """A clock for schedulers of the test's database, which the test steps."""
+    return WatchedClock(database.connect(purpose="test clock"))
+
+
+@pytest.fixture
+def assigned(conn: psycopg.Connection[Any], web: None) -> None:
+    """The issue ``I-1`` is the agent's, and nothing waits on it."""
+    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
