@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import select
@@ -159,7 +160,9 @@ def _warm(coord: Coordination, quick: bool) -> Iterator[Row]:
 
 def _terminal(coord: Coordination, quick: bool) -> Iterator[Row]:
     generations = [coord.generations.open(f"terminal-{number}") for number in range(10 if quick else 150)]
-    ours, bare = [], []
+    ours: list[float] = []
+    bare: list[float] = []
+    same: list[float] = []
     order = random.Random(1)  # noqa: S311 - an order of samples keeps no secret
     for generation in generations:
         home = Path(coord.root.path, instance_path(generation.instance))
@@ -169,21 +172,38 @@ def _terminal(coord: Coordination, quick: bool) -> Iterator[Row]:
 
         def two_fsyncs(place: Path = home) -> None:
             at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-            bare.append(_timed(lambda: _published(at), 1))
+            bare.append(_timed(lambda: _published(at, "bare.json"), 1))
             os.close(at)
 
-        for work in order.sample([record, two_fsyncs], 2):
+        def same_calls(place: Path = home) -> None:
+            same.append(_timed(lambda: _asked_and_published(place), 1))
+
+        for work in order.sample([record, two_fsyncs, same_calls], 3):
             work()
     yield paired("terminal_vs_two_fsyncs", "us", ours, bare, most=1.2)
+    yield paired("terminal_vs_same_calls", "us", ours, same)
 
 
-def _published(at: int) -> None:
+def _published(at: int, name: str) -> None:
     fd = os.open(".bare", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
     os.write(fd, b"x" * 220)
     os.fsync(fd)
     os.close(fd)
-    os.rename(".bare", "bare.json", src_dir_fd=at, dst_dir_fd=at)
+    os.rename(".bare", name, src_dir_fd=at, dst_dir_fd=at)
     os.fsync(at)
+
+
+def _asked_and_published(home: Path) -> None:
+    """Ask the kernel what a terminal must know (whose, which lease, which generation), and publish."""
+    at = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    os.fstat(at)
+    os.stat("lease", dir_fd=at, follow_symlinks=False)
+    fd = os.open("generation.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    os.fstat(fd)
+    json.loads(os.pread(fd, 4097, 0))
+    os.close(fd)
+    _published(at, "same.json")
+    os.close(at)
 
 
 def _flushes(coord: Coordination) -> Iterator[Row]:

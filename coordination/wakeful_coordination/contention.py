@@ -1,7 +1,8 @@
 """What a lease does when somebody else has it: try, queue in the kernel, give up at a deadline, step aside.
 
 Polling starves; the kernel's queue is served in order, but whoever runs may pass those it has only just woken.
-So a process that had to wait leaves the lease alone for a moment after giving it back.
+So a process that had to wait takes the lease a few times more, then leaves it to the others for a moment. Stepping
+aside each time would be fairer still, and pay for each turn with the time that a process takes to wake.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from wakeful_coordination.root import Root
 from wakeful_coordination.waiter import Waiter
 
 _TRIES = 5
+_TURNS = 8
 
 
 class Contention:
@@ -30,13 +32,18 @@ class Contention:
         self._files = files
         self.courtesy = courtesy
         self.pause = pause
+        self.turns = _TURNS
 
-    def step_aside(self, lease: Lease, deadline: float | None) -> None:
-        """Leave a lease to those who wait and need a moment to wake: else whoever gave it back has it at once."""
+    def step_aside(self, lease: Lease, deadline: float | None) -> bool:
+        """Leave a lease, if its turns are over, to those who wait and need a moment to wake; say whether it did."""
+        if lease.turns:
+            lease.turns -= 1
+            return False
         until = lease.given_back + self.courtesy
         left = (until if deadline is None else min(until, deadline)) - time.monotonic()
         if left > 0:
             self.pause(left)
+        return True
 
     def await_thread(self, lease: Lease, deadline: float | None, impatient: bool) -> None:
         """Take the mutex of a lease that another thread has, or raise LeaseBusy."""
@@ -58,6 +65,7 @@ class Contention:
         if impatient or (deadline is not None and deadline <= time.monotonic()):
             raise self._busy(lease)
         lease.waited = True
+        lease.turns = self.turns
         if deadline is None:
             with self._root.explained(lease.instance):
                 self._root.files.lock(lease.fd)

@@ -48,7 +48,8 @@ class Lease:
 
     ``owner`` is the thread that holds it, ``mutex`` keeps threads apart: the kernel's lock belongs to the open
     file, which they share. ``below`` is the lease its owner took before. ``waited`` says that this process had
-    to wait when it last took it, ``given_back`` when it then gave it back (monotonic seconds).
+    to wait for it not long ago, ``turns`` how often it may take it before it steps aside, ``given_back`` when it
+    last gave it back (monotonic seconds).
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Lease:
         "mutex",
         "owner",
         "place",
+        "turns",
         "waited",
     )
 
@@ -76,6 +78,7 @@ class Lease:
         self.depth = 0
         self.below: Lease | None = None
         self.waited = False
+        self.turns = 0
         self.given_back = 0.0
 
     def __enter__(self) -> Lease:

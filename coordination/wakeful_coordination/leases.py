@@ -66,8 +66,8 @@ class Leases:
 
     ``resolve`` brings the unfinished transaction of an instance to its end. ``exit_grace`` is how many seconds
     an owner that has lost its lease may take to finish dying before it counts as alive. ``courtesy`` is for how
-    many seconds a process that had to wait for a lease leaves it to others after giving it back; ``pause``
-    waits.
+    many seconds a process that had to wait for a lease, and took it some times since, leaves it to others;
+    ``pause`` waits.
     """
 
     def __init__(
@@ -170,10 +170,10 @@ class Leases:
         while True:
             if lease is None:
                 lease = self.files.get(instance)
-            if lease.waited and not impatient:
-                self.contention.step_aside(lease, deadline)
+            aside = lease.waited and not impatient and self.contention.step_aside(lease, deadline)
             if lease.grab(me, below):
-                lease.waited = False
+                if aside:
+                    lease.waited = False  # nobody came
                 return
             if not lease.mutex.acquire(False):
                 self.contention.await_thread(lease, deadline, impatient)

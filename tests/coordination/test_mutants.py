@@ -175,8 +175,8 @@ MUTANTS = [
     Mutant(
         "nobody steps aside for those who wait",
         "leases.py",
-        "if lease.waited and not impatient:",
-        "if False:",
+        "aside = lease.waited and not impatient and",
+        "aside = False and",
         "test_leases.py -k had_to_wait",
     ),
     Mutant(
