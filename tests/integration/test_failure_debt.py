@@ -14,7 +14,7 @@ from tests.passes import row, runs
 from tests.rows import request, say
 from tests.schedulers import InstantExecutor, Schedulers, WatchedClock
 
-from wakeful import hookimpl, producers, store
+from wakeful import hookimpl, memory, producers, store
 from wakeful.admission import Admission, PassResult
 from wakeful.outcomes import Proceed, Refusal, Verdict
 from wakeful.receipts import Fact
@@ -223,6 +223,35 @@ def test_a_window_full_of_rows_that_somebody_holds_is_no_hot_loop_and_hides_noth
         holding.rollback()
     watched.step(1.1)
     wait_until(lambda: len(executor.submitted) == 253, what="all runs")
+
+
+def test_a_company_of_which_very_many_rows_are_held_is_not_read_before_some_are_free_and_nothing_of_it_is_lost(
+    conn: Conn, database: Database, fleet: Schedulers, watched: WatchedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "HELD", 60)
+    held = [request(conn, None) for _ in range(150)]
+    (soon,) = conn.execute("SELECT wakeful.wall() + interval '20 seconds'").fetchone() or (None,)
+    later = request(conn, None, at=soon)
+    say(conn, producers.add_company("zeta"), producers.add_agent("zeta", "a", ["true"]))
+    for _ in range(70):
+        producers.run(conn, producers.request_wake("zeta", "a"))
+    with database.connect(autocommit=False) as holding:
+        holding.execute("SET idle_in_transaction_session_timeout = 0")
+        holding.execute("SELECT FROM wakeful.wake WHERE id = ANY (%s) FOR UPDATE", (held,))
+        scheduler = fleet.start(Tuning(clock=watched, window=50))
+        wait_until(lambda: len(runs(conn, "company = 'zeta'")) == 70, what="zeta's runs")
+        watched.settle()
+        passes = scheduler.driver.passes
+        for n in range(1, 4):
+            watched.step(1.1)
+            assert scheduler.driver.passes <= passes + 3 * n, "of so many rows once a second"
+        holding.rollback()
+    for _ in range(5):
+        watched.step(1.1)
+    wait_until(lambda: len(runs(conn, "company = 'acme'")) == 150, what="acme's runs")
+    assert row(conn, later, "state") == ("deferred",)
+    watched.step(20)
+    wait_linked(conn, later)
 
 
 def test_a_full_page_of_rows_that_a_look_leaves_as_they_are_is_no_hot_loop(

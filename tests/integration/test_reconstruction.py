@@ -77,8 +77,8 @@ def test_10_000_signals_of_one_source_that_stays_closed_are_two_reconstructions(
     assert pages == [2]
 
 
-def test_what_opens_within_the_window_is_released_at_its_end_and_no_later(
-    conn: Conn, fleet: Schedulers, watched: WatchedClock
+def test_what_opens_within_the_window_is_released_at_its_end_and_until_then_nothing_is_read(
+    conn: Conn, fleet: Schedulers, watched: WatchedClock, statements: Statements
 ) -> None:
     scheduler = fleet.start(Tuning(clock=watched))
     say(conn, producers.pause_company(ACME))
@@ -88,7 +88,13 @@ def test_what_opens_within_the_window_is_released_at_its_end_and_no_later(
     watched.settle()
     say(conn, producers.resume_company(ACME))
     all_heard(conn, scheduler)
-    watched.step(25)
+    watched.settle()
+    statements.reset()
+    for _ in range(5):
+        watched.step(5)
+    assert [
+        one.text for one in statements.executed() if "wakeful.clock" not in one.text and "wakeful." in one.text
+    ] == []
     assert runs(conn) == []
     watched.step(6)
     wait_ended(conn, 1)

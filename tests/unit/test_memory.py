@@ -149,6 +149,22 @@ def test_a_gates_signal_leads_to_its_walk_and_one_during_that_to_another() -> No
     assert one.memory.next_moment() is None
 
 
+def test_a_known_deadline_fires_on_time_whatever_the_window_of_its_gate_says() -> None:
+    one, wake = Remembering().ready(), uuid4()
+    one.memory.take([gate_signal()])
+    walk = one.memory.walks.take(one.clock.at)
+    assert walk is not None
+    one.memory.looked(walk, [wake], PassResult({wake: Park(PAUSED, in_(10), changed=False)}))
+    one.memory.judged("acme", {wake: True}, PassResult({wake: Park(PAUSED, in_(10), changed=False)}))
+    one.memory.take([gate_signal()])
+    assert one.memory.next_moment() == one.clock.at + 10
+    one.clock.at += 10
+    one.memory.ripen()
+    assert one.memory.next_batch() == ("acme", {wake: False})
+    assert not one.memory.has_work()
+    assert one.memory.next_moment() == one.clock.at + WINDOW - 10
+
+
 def test_a_walk_ends_where_a_page_has_used_up_what_there_was() -> None:
     for gate, over in ((GATE, False), (("acme", "concurrency", "agent:a"), True)):
         one, page = Remembering().ready(), [UUID(int=n) for n in range(PASS)]

@@ -87,3 +87,14 @@ def test_clear_forgets_everything() -> None:
     assert timers.next() is None
     assert "a" not in timers
     assert list(timers.pop_due(9)) == []
+
+
+def test_a_keys_deadline_and_all_keys_can_be_asked_for() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 3.0)
+    timers.set("b", 1.0)
+    timers.set("a", 2.0)
+    assert (timers.get("a"), timers.get("b"), timers.get("c")) == (2.0, 1.0, None)
+    assert sorted(timers) == ["a", "b"]
+    timers.discard("a")
+    assert (timers.get("a"), list(timers)) == (None, ["b"])
