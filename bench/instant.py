@@ -45,6 +45,9 @@ class Instant:
         """There is no output."""
         return b""
 
+    def forget(self, company: str) -> None:
+        """There is nothing to delete."""
+
     def close(self) -> None:
         """There is nothing to close."""
 

@@ -74,3 +74,17 @@ def all_heard(conn: psycopg.Connection[Any], scheduler: Scheduler) -> None:
     marks = scheduler.control.strange
     conn.execute("SELECT pg_notify('wakeful', 'mark')")
     wait_until(lambda: scheduler.control.strange == marks + 1, what="all signals heard")
+
+
+@contextlib.contextmanager
+def running(*made: Scheduler) -> Iterator[None]:
+    """Start schedulers, wait until they are ready, and stop them at the end."""
+    try:
+        for one in made:
+            one.start()
+        for one in made:
+            assert one.wait_ready(30)
+        yield
+    finally:
+        ended = [one.stop() for one in made]
+        assert all(ended)

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conditions import wait_until
-from tests.integration import instant
-from tests.integration.instant import Instant, running
+from tests.integration.scripted import ScriptedExecutor
+from tests.schedulers import running
 
 import wakeful
 from wakeful import config, plugins
@@ -20,6 +20,7 @@ from wakeful.errors import DatabaseUnavailable
 from wakeful.executions import EndClass, Grade, RunKey, Vanished
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
+from wakeful.testing.instant import Executors
 
 Conn = psycopg.Connection[Any]
 
@@ -63,10 +64,10 @@ class Witness:
         self.told.append(("stop",))
 
 
-def scheduler(database: Database, data: Path, executor: Instant, witness: Witness, **how: Any) -> Scheduler:
+def scheduler(database: Database, data: Path, executor: ScriptedExecutor, witness: Witness, **how: Any) -> Scheduler:
     given = {"dsn": database.dsn, "data": str(data), "host": "here", "plugins_disabled": "local_executor,coordination"}
     settings = config.load(given, {}, Path("/"))
-    hooks = plugins.load(settings, plugins=[instant.Offer(executor), witness])
+    hooks = plugins.load(settings, plugins=[Executors(executor), witness])
     return Scheduler(settings, hooks, tuning=Tuning(**how))
 
 
@@ -90,7 +91,7 @@ def test_an_end_is_written_after_it_was_attended_and_told_after_it_was_written(
 ) -> None:
     witness = Witness()
     witness.passing.clear()
-    with running(scheduler(database, tmp_path, Instant(), witness)):
+    with running(scheduler(database, tmp_path, ScriptedExecutor(), witness)):
         wake(conn)
         assert witness.asked.acquire(timeout=30)
         assert conn.execute("SELECT ended_at FROM wakeful.run").fetchone() == (None,)
@@ -104,7 +105,7 @@ def test_an_end_is_written_after_it_was_attended_and_told_after_it_was_written(
 def test_an_attendant_at_work_holds_up_no_other_run(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    witness, executor = Witness(), Instant(ends=False)
+    witness, executor = Witness(), ScriptedExecutor(ends=False)
     witness.passing.clear()
     with running(scheduler(database, tmp_path, executor, witness)):
         wake(conn)
@@ -119,7 +120,7 @@ def test_an_attendant_at_work_holds_up_no_other_run(
 def test_what_cannot_be_recorded_is_no_success_and_keeps_its_costs(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor = Instant(ends=False)
+    executor = ScriptedExecutor(ends=False)
     with running(scheduler(database, tmp_path, executor, witness := Witness("the disk failed"))):
         wake(conn)
         wait_until(lambda: executor.started, what="the run")
@@ -134,7 +135,7 @@ def test_what_cannot_be_recorded_is_no_success_and_keeps_its_costs(
 def test_a_cancellation_stays_one_whatever_failed_after_it(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor = Instant(ends=False)
+    executor = ScriptedExecutor(ends=False)
     with running(scheduler(database, tmp_path, executor, Witness("the disk failed"))):
         wake(conn)
         wait_until(lambda: executor.started, what="the run")
@@ -147,7 +148,7 @@ def test_an_attendant_that_cannot_answer_yet_is_asked_again(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
     witness = Witness(*[DatabaseUnavailable("away")] * 2, *[NotYet("somebody is at work")] * 2)
-    with running(scheduler(database, tmp_path, Instant(), witness)):
+    with running(scheduler(database, tmp_path, ScriptedExecutor(), witness)):
         wake(conn)
         assert ended(conn)[0] == "succeeded"
     assert witness.told.count(("ending", "succeeded", "run.ok")) == 5
@@ -157,7 +158,7 @@ def test_an_attendant_that_fails_for_good_makes_the_run_fail(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
     witness = Witness(*[ValueError("a fault of the plugin's")] * 9)
-    with running(scheduler(database, tmp_path, Instant(), witness)):
+    with running(scheduler(database, tmp_path, ScriptedExecutor(), witness)):
         wake(conn)
         assert ended(conn)[2:4] == (
             "run.unrecorded",
@@ -167,7 +168,7 @@ def test_an_attendant_that_fails_for_good_makes_the_run_fail(
 
 @pytest.mark.usefixtures("company")
 def test_a_death_is_attended_before_the_run_goes_back(database: Database, conn: Conn, tmp_path: Path) -> None:
-    executor, witness = Instant(ends=False), Witness()
+    executor, witness = ScriptedExecutor(ends=False), Witness()
     with running(scheduler(database, tmp_path, executor, witness)):
         wake(conn)
         wait_until(lambda: executor.started, what="the run")
@@ -195,7 +196,7 @@ def test_an_end_whose_commit_was_never_answered_is_attended_once(
             raise DatabaseUnavailable("the answer to the COMMIT was lost")
 
     witness = Witness()
-    with running(made := scheduler(database, tmp_path, Instant(), witness, crash=crash)):
+    with running(made := scheduler(database, tmp_path, ScriptedExecutor(), witness, crash=crash)):
         wake(conn)
         assert ended(conn)[0] == "succeeded"
         wait_until(lambda: not made.dispatcher.children(), what="an empty watch")

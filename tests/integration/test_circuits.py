@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conftest import Listener
-from tests.integration import instant
+from tests.integration import scripted
 from tests.passes import Held, admit, parked, start
 
 from wakeful import post_mortem, terminals
@@ -39,7 +39,7 @@ def started(conn: Conn, number: int = 1, agent: str = "coder") -> list[RunKey]:
 
 
 def end(conn: Conn, key: RunKey, how: dict[str, Any], crash: Any = no_crash) -> None:
-    terminals.record(conn, "acme", [post_mortem.ending(key, instant.report(key, **how))], crash=crash)
+    terminals.record(conn, "acme", [post_mortem.ending(key, scripted.report(key, **how))], crash=crash)
 
 
 def ends(conn: Conn, *how: dict[str, Any], agent: str = "coder") -> None:

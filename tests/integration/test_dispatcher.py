@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conditions import wait_until
-from tests.integration import instant
-from tests.integration.instant import Instant, running
+from tests.integration import scripted
+from tests.integration.scripted import ScriptedExecutor
+from tests.schedulers import running
 
 from wakeful.crash_points import CrashPoint
 from wakeful.errors import DatabaseUnavailable, ExecutorError
@@ -59,9 +60,9 @@ class FailOnce:
 
 
 def test_five_hundred_wakes_and_two_schedulers(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
-    executor = Instant()
-    first = instant.scheduler(database, tmp_path / "a", executor, host="a")
-    second = instant.scheduler(database, tmp_path / "b", executor, host="b")
+    executor = ScriptedExecutor()
+    first = scripted.scheduler(database, tmp_path / "a", executor, host="a")
+    second = scripted.scheduler(database, tmp_path / "b", executor, host="b")
     with running(first, second):
         wake(conn, 500)
         wait_states(conn, within=60, succeeded=500)
@@ -77,8 +78,8 @@ def test_five_hundred_wakes_and_two_schedulers(database: Database, conn: Conn, c
 def test_two_schedulers_of_one_host_share_its_runs(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor = Instant()
-    both = [instant.scheduler(database, tmp_path / "data", executor) for _ in range(2)]
+    executor = ScriptedExecutor()
+    both = [scripted.scheduler(database, tmp_path / "data", executor) for _ in range(2)]
     with running(*both):
         wake(conn, 100)
         wait_states(conn, succeeded=100)
@@ -88,8 +89,8 @@ def test_two_schedulers_of_one_host_share_its_runs(
 def test_a_claim_whose_commit_was_never_answered_is_found_again(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor, crash = Instant(), FailOnce(CrashPoint.CLAIM_AFTER_COMMIT)
-    with running(instant.scheduler(database, tmp_path, executor, crash=crash)):
+    executor, crash = ScriptedExecutor(), FailOnce(CrashPoint.CLAIM_AFTER_COMMIT)
+    with running(scripted.scheduler(database, tmp_path, executor, crash=crash)):
         wake(conn)
         wait_states(conn, succeeded=1)
     assert crash.failed.is_set()
@@ -101,8 +102,8 @@ def test_a_claim_whose_commit_was_never_answered_is_found_again(
 def test_an_end_whose_commit_was_never_answered_stays_one_end(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor, crash = Instant(), FailOnce(CrashPoint.TERMINAL_AFTER_COMMIT)
-    scheduler = instant.scheduler(database, tmp_path, executor, crash=crash)
+    executor, crash = ScriptedExecutor(), FailOnce(CrashPoint.TERMINAL_AFTER_COMMIT)
+    scheduler = scripted.scheduler(database, tmp_path, executor, crash=crash)
     with running(scheduler):
         wake(conn)
         wait_states(conn, succeeded=1)
@@ -113,10 +114,10 @@ def test_an_end_whose_commit_was_never_answered_stays_one_end(
 
 
 def test_sessions_that_are_cut_off_lose_nothing(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
-    executor = Instant()
+    executor = ScriptedExecutor()
     cut = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE datname = current_database() AND application_name ~ 'wakeful (driver|dispatcher|control)'"""
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         for round_ in range(1, 4):
             wake(conn, 50)
             conn.execute(cut)
@@ -130,8 +131,8 @@ def test_sessions_that_are_cut_off_lose_nothing(database: Database, conn: Conn, 
 def test_a_stop_between_claim_and_start_keeps_it_from_starting(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor, crash = Instant(ends=False), HoldAt(CrashPoint.CLAIM_AFTER_COMMIT)
-    with running(instant.scheduler(database, tmp_path, executor, crash=crash)):
+    executor, crash = ScriptedExecutor(ends=False), HoldAt(CrashPoint.CLAIM_AFTER_COMMIT)
+    with running(scripted.scheduler(database, tmp_path, executor, crash=crash)):
         wake(conn)
         crash.wait_reached()
         assert conn.execute("SELECT state FROM wakeful.stop_run('acme', %s)", (only_run(conn).run,)).fetchone() == (
@@ -144,7 +145,7 @@ def test_a_stop_between_claim_and_start_keeps_it_from_starting(
 
 
 def test_a_stop_that_fails_is_tried_again(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
-    executor = Instant(ends=False)
+    executor = ScriptedExecutor(ends=False)
     failures = []
 
     def full(call: str, key: RunKey) -> None:
@@ -153,7 +154,7 @@ def test_a_stop_that_fails_is_tried_again(database: Database, conn: Conn, compan
             raise ExecutorError("its disk is full")
 
     executor.fails = full
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn, 2)
         wait_states(conn, running=2)
         (first, second) = executor.started
@@ -174,7 +175,7 @@ def test_a_stop_that_fails_is_tried_again(database: Database, conn: Conn, compan
 def test_a_run_that_cannot_be_submitted_fails_alone(
     database: Database, conn: Conn, company: str, tmp_path: Path, error: BaseException
 ) -> None:
-    executor = Instant()
+    executor = ScriptedExecutor()
     bad: list[RunKey] = []
 
     def refuse(call: str, key: RunKey) -> None:
@@ -183,7 +184,7 @@ def test_a_run_that_cannot_be_submitted_fails_alone(
             raise error
 
     executor.fails = refuse
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn, 5)
         wait_states(conn, succeeded=4, failed=1)
     reason, message = conn.execute("SELECT reason, message FROM wakeful.run WHERE state = 'failed'").fetchone() or (
@@ -198,7 +199,7 @@ def test_an_examination_that_fails_overtakes_nothing(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
     """Doubt would end a living run, so what passes by itself is waited out."""
-    executor = Instant(ends=False)
+    executor = ScriptedExecutor(ends=False)
     failures = []
 
     def fail(call: str, key: RunKey) -> None:
@@ -206,10 +207,10 @@ def test_an_examination_that_fails_overtakes_nothing(
             failures.append(key)
             if len(failures) < 3:
                 raise OSError(24, "Too many open files")
-            executor.statuses[key] = instant.Running(instant.MOMENT)
+            executor.statuses[key] = scripted.Running(scripted.MOMENT)
 
     executor.fails = fail
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn)
         wait_states(conn, running=1)
         executor.say(only_run(conn), Uncertain("its lock is free"))
@@ -223,7 +224,7 @@ def test_an_examination_that_fails_overtakes_nothing(
 def test_an_executor_that_does_not_answer_is_asked_again(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor = Instant()
+    executor = ScriptedExecutor()
     failures = []
 
     def silent(call: str, key: RunKey) -> None:
@@ -232,7 +233,7 @@ def test_an_executor_that_does_not_answer_is_asked_again(
             raise ValueError("no answer")
 
     executor.fails = silent
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn, 3)
         wait_states(conn, succeeded=3)
     assert len(failures) == 3
@@ -241,16 +242,16 @@ def test_an_executor_that_does_not_answer_is_asked_again(
 def test_an_end_that_cannot_be_stored_is_stored_bare_and_holds_up_no_other(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
-    executor = Instant(ends=False)
-    with running(instant.scheduler(database, tmp_path, executor)):
+    executor = ScriptedExecutor(ends=False)
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn, 3)
         wait_states(conn, running=3)
         keys = list(executor.started)
         # An exit code that the column cannot hold stands for whatever a database may refuse.
         with executor.lock:
-            executor.statuses[keys[0]] = instant.Ended(instant.report(keys[0], exit_code=1 << 40))
+            executor.statuses[keys[0]] = scripted.Ended(scripted.report(keys[0], exit_code=1 << 40))
             for key in keys[1:]:
-                executor.statuses[key] = instant.Ended(instant.report(key))
+                executor.statuses[key] = scripted.Ended(scripted.report(key))
         executor.change()
         wait_states(conn, failed=1, succeeded=2)
     found = conn.execute("SELECT end_class, message FROM wakeful.run WHERE state = 'failed'").fetchone()
@@ -259,8 +260,8 @@ def test_an_end_that_cannot_be_stored_is_stored_bare_and_holds_up_no_other(
 
 
 def test_a_death_by_hearsay_replaces_nothing(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
-    executor = Instant(ends=False)
-    with running(instant.scheduler(database, tmp_path, executor)):
+    executor = ScriptedExecutor(ends=False)
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn)
         wait_states(conn, running=1)
         key = only_run(conn)
@@ -278,12 +279,12 @@ def test_the_executor_of_a_claim_stays_its_executor(
     database: Database, conn: Conn, company: str, tmp_path: Path
 ) -> None:
     """Its agent is given another one meanwhile; the next scheduler still asks the one that runs it."""
-    executor = Instant(ends=False)
-    with running(instant.scheduler(database, tmp_path, executor)):
+    executor = ScriptedExecutor(ends=False)
+    with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn)
         wait_states(conn, running=1)
     conn.execute("SELECT wakeful.add_agent('acme', 'coder', ARRAY['true'], executor => 'another')")
-    with running(instant.scheduler(database, tmp_path, executor)):
+    with running(scripted.scheduler(database, tmp_path, executor)):
         executor.end(only_run(conn))
         wait_states(conn, succeeded=1)
 
@@ -295,8 +296,8 @@ def test_after_its_runs_it_is_silent(
     database: Database, conn: Conn, company: str, clock: VirtualClock, statements: Statements, tmp_path: Path
 ) -> None:
     """Not even the claim it once made, long expired by now, makes it look at anything."""
-    executor = Instant()
-    scheduler = instant.scheduler(database, tmp_path, executor, clock=clock)
+    executor = ScriptedExecutor()
+    scheduler = scripted.scheduler(database, tmp_path, executor, clock=clock)
     with running(scheduler):
         wake(conn)
         wait_states(conn, succeeded=1)
@@ -326,8 +327,8 @@ def claims_made(statements: Statements) -> int:
 def test_children_are_renewed_on_time(
     database: Database, conn: Conn, company: str, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    executor = Instant(ends=False)
-    with running(instant.scheduler(database, tmp_path, executor, clock=clock)):
+    executor = ScriptedExecutor(ends=False)
+    with running(scripted.scheduler(database, tmp_path, executor, clock=clock)):
         wake(conn)
         wait_states(conn, running=1)
         for _ in range(3):
@@ -348,8 +349,8 @@ def test_slots_are_never_exceeded_and_companies_take_turns(
     conn.execute("SELECT wakeful.add_agent('other', 'coder', ARRAY['true'])")
     conn.execute("SELECT wakeful.set_setting('scheduler_enabled', 'false')")
     wake(conn, 20)
-    executor = Instant(ends=False)
-    scheduler = instant.scheduler(database, tmp_path, executor, slots=3)
+    executor = ScriptedExecutor(ends=False)
+    scheduler = scripted.scheduler(database, tmp_path, executor, slots=3)
     with running(scheduler):
         conn.execute("SELECT wakeful.set_setting('scheduler_enabled', 'true')")
         wait_states(conn, running=3, queued=17)
@@ -359,13 +360,13 @@ def test_slots_are_never_exceeded_and_companies_take_turns(
         wait_until(lambda: "other" in scheduler.dispatcher._starts._in_line, what="the other company to be in line")
         ended = 0
         while not any(key.company == "other" for key in executor.started):
-            key = next(k for k, s in executor.statuses.items() if isinstance(s, instant.Running))
+            key = next(k for k, s in executor.statuses.items() if isinstance(s, scripted.Running))
             executor.end(key)
             ended += 1
             wait_states(conn, running=3, queued=18 - ended, succeeded=ended)
         assert ended <= 2
         executor.ends = True
-        for key in [k for k, s in executor.statuses.items() if isinstance(s, instant.Running)]:
+        for key in [k for k, s in executor.statuses.items() if isinstance(s, scripted.Running)]:
             executor.end(key)
         wait_states(conn, succeeded=21)
 
@@ -376,8 +377,8 @@ def test_slots_are_never_exceeded_and_companies_take_turns(
 def test_a_drained_instance_starts_nothing_until_it_is_undrained(
     database: Database, conn: Conn, company: str, statements: Statements, tmp_path: Path
 ) -> None:
-    executor = Instant()
-    with running(instant.scheduler(database, tmp_path, executor)):
+    executor = ScriptedExecutor()
+    with running(scripted.scheduler(database, tmp_path, executor)):
         conn.execute("INSERT INTO wakeful.setting VALUES ('draining', 'true', now(), 'test')")  # its signal is late
         conn.execute("INSERT INTO wakeful.run (company, agent) VALUES ('acme', 'coder')")
         settled(conn, statements, "acme")
@@ -392,7 +393,7 @@ def test_a_host_name_used_by_another_machine_is_warned_of(
 ) -> None:
     conn.execute("INSERT INTO wakeful.host (id, machine) VALUES ('here', 'another machine')")
     conn.execute("UPDATE wakeful.host SET dead_at = now(), dead_by = 'user:ann'")
-    with running(instant.scheduler(database, tmp_path, Instant())):
+    with running(scripted.scheduler(database, tmp_path, ScriptedExecutor())):
         pass
     assert "used by another machine (another machine)" in caplog.text
     assert "was declared dead" in caplog.text
@@ -402,12 +403,12 @@ def test_a_host_name_used_by_another_machine_is_warned_of(
 
 
 def test_a_signal_of_ones_own_claim_sets_no_timer(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
-    scheduler = instant.scheduler(database, tmp_path, Instant())
+    scheduler = scripted.scheduler(database, tmp_path, ScriptedExecutor())
     with running(scheduler):
         inbox = scheduler.dispatcher._inbox
         with inbox.condition:  # so that nobody takes it away
-            mine = Signal("renewal", host="here", owner=scheduler.identity.claimer, due=instant.MOMENT)
+            mine = Signal("renewal", host="here", owner=scheduler.identity.claimer, due=scripted.MOMENT)
             inbox.signalled(mine)
             assert inbox._news.expiry is None
-            inbox.signalled(Signal("renewal", host="here", owner="x/y", due=instant.MOMENT))
-            assert inbox._news.expiry == instant.MOMENT
+            inbox.signalled(Signal("renewal", host="here", owner="x/y", due=scripted.MOMENT))
+            assert inbox._news.expiry == scripted.MOMENT

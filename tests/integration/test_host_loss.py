@@ -11,10 +11,11 @@ import psycopg
 import pytest
 from tests.conditions import wait_until
 from tests.crash import site as processes
-from tests.integration import instant
-from tests.integration.instant import Instant, running
+from tests.integration import scripted
 from tests.integration.runs import row
+from tests.integration.scripted import ScriptedExecutor
 from tests.passes import WHO, admit
+from tests.schedulers import running
 
 from wakeful import claims, host_loss, post_mortem, terminals
 from wakeful.crash_points import no_crash
@@ -35,10 +36,10 @@ class Site:
     def __init__(self, database: Database, root: Path) -> None:
         self._database = database
         self._root = root
-        self.executors = {"lost": Instant(ends=False), "other": Instant()}
+        self.executors = {"lost": ScriptedExecutor(ends=False), "other": ScriptedExecutor()}
 
     def scheduler(self, host: str) -> Scheduler:
-        return instant.scheduler(self._database, self._root / host, self.executors[host], host=host)
+        return scripted.scheduler(self._database, self._root / host, self.executors[host], host=host)
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_late_writes_are_refused_and_kept(conn: Conn, site: Site) -> None:
     declare_dead(conn)
     host_loss.settle(conn)
     before = row(conn, late.run)
-    ending = post_mortem.ending(late, instant.report(late, exit_code=7))
+    ending = post_mortem.ending(late, scripted.report(late, exit_code=7))
     assert terminals.record(conn, "acme", [ending], crash=no_crash).refused == {late}
     assert row(conn, late.run) == before
     kept = conn.execute("SELECT run, generation, report ->> 'exit_code' FROM wakeful.refused_report").fetchall()

@@ -10,11 +10,12 @@ from uuid import UUID
 import psycopg
 import pytest
 from tests.conditions import wait_until
-from tests.integration import instant
-from tests.integration.instant import Instant, running
+from tests.integration import scripted
 from tests.integration.runs import row as run_row
+from tests.integration.scripted import ScriptedExecutor
 from tests.passes import admit, end, row, start
 from tests.rows import end_run, linked_run
+from tests.schedulers import running
 
 from wakeful.explain import why
 from wakeful.testing import Database, WatchedClock
@@ -33,7 +34,7 @@ END = {
 def scheduler(database: Database, tmp_path: Path) -> Iterator[WatchedClock]:
     """A scheduler that runs; its clock, which is the real one, tells when it has nothing to do."""
     clock = WatchedClock(database.connect(purpose="test clock"))
-    with running(instant.scheduler(database, tmp_path, Instant(), clock=clock)):
+    with running(scripted.scheduler(database, tmp_path, ScriptedExecutor(), clock=clock)):
         yield clock
 
 
@@ -150,7 +151,7 @@ def test_a_queued_run_that_waits_on_another_gate_ends_too(
     conn.execute("SELECT wakeful.create_issue('acme', 'I-1')")
     run = admit(conn, wake := request(conn, "I-1")).runs[wake]
     conn.execute("SELECT wakeful.hold_issue('acme', 'I-1')")
-    with running(instant.scheduler(database, tmp_path, Instant())):
+    with running(scripted.scheduler(database, tmp_path, ScriptedExecutor())):
         wait_until(lambda: run_row(conn, run)["wait_gate"] == "hold", what="the wait")
         conn.execute(END[state])
         wait_until(lambda: run_row(conn, run)["state"] == "cancelled", what="the end")

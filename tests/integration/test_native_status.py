@@ -11,11 +11,10 @@ import psycopg
 import pytest
 from tests.command_line import CommandLine
 from tests.conditions import wait_until
-from tests.integration.instant import running
 from tests.integration.local import scheduler as real_scheduler
 from tests.passes import row, runs
 from tests.rows import say
-from tests.schedulers import Schedulers
+from tests.schedulers import Schedulers, running
 
 import wakeful
 from wakeful.admission import PASS

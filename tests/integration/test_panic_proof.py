@@ -16,9 +16,9 @@ from tests.command_line import CommandLine
 from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.integration import local
-from tests.integration.instant import running
 from tests.integration.runs import queued, row
 from tests.passes import admit, parked, start
+from tests.schedulers import running
 
 from wakeful import panics
 from wakeful.explain import why

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from tests.conditions import wait_until
 from tests.conftest import Listener
-from tests.integration import instant, local
-from tests.integration.instant import Instant, running
+from tests.integration import local, scripted
+from tests.integration.scripted import ScriptedExecutor
 from tests.passes import admit, parked, row, start
-from tests.schedulers import WatchedClock
+from tests.schedulers import WatchedClock, running
 
 from wakeful import post_mortem, terminals
 from wakeful.crash_points import no_crash
@@ -67,7 +67,7 @@ def limited(until: datetime) -> bytes:
 
 
 def end(conn: Conn, *keys: RunKey, result: bytes | None, **changes: Any) -> None:
-    endings = [post_mortem.ending(key, instant.report(key, result=result, **changes)) for key in keys]
+    endings = [post_mortem.ending(key, scripted.report(key, result=result, **changes)) for key in keys]
     terminals.record(conn, "acme", endings, crash=no_crash)
 
 
@@ -238,7 +238,7 @@ def test_a_queued_run_waits_behind_its_account_too(conn: Conn, clock: WatchedClo
 # ── a thousand ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Provider(Instant):
+class Provider(ScriptedExecutor):
     """Runs end as they start: well, or on the provider's limit once there is one."""
 
     until: datetime | None = None
@@ -246,7 +246,7 @@ class Provider(Instant):
     def submit(self, spec: RunSpec, key: RunKey) -> None:
         super().submit(spec, key)
         if self.until is not None:
-            self.say(key, Ended(instant.report(key, result=limited(self.until))))
+            self.say(key, Ended(scripted.report(key, result=limited(self.until))))
 
 
 def sleepers(conn: Conn, number: int) -> None:
@@ -320,7 +320,7 @@ def parked_behind_a_closed_account(
 def test_a_thousand_sleepers_are_silent_until_the_reset_and_then_start_on_a_ramp(
     database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
-    scheduler = instant.scheduler(database, tmp_path, Provider(), clock=clock)
+    scheduler = scripted.scheduler(database, tmp_path, Provider(), clock=clock)
     with running(scheduler):
         until = parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 1000)
         clock.settle()
@@ -342,7 +342,7 @@ def test_a_second_limit_during_the_ramp_ends_it_and_the_next_reset_begins_anothe
     database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
     provider = Provider()
-    with running(scheduler := instant.scheduler(database, tmp_path, provider, clock=clock)):
+    with running(scheduler := scripted.scheduler(database, tmp_path, provider, clock=clock)):
         first = parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 120)
         clock.advance(first - clock.now() + timedelta(milliseconds=1))
         run_until(conn, clock, 12, 1.0)
@@ -373,7 +373,7 @@ def test_clearing_a_limit_ramps_too(
     database: Database, conn: Conn, clock: WatchedClock, statements: Statements, company: str, tmp_path: Path
 ) -> None:
     conn.execute("SELECT wakeful.set_setting('ramp_starts', '3'), wakeful.set_setting('ramp_doubles', '5')")
-    with running(scheduler := instant.scheduler(database, tmp_path, Provider(), clock=clock)):
+    with running(scheduler := scripted.scheduler(database, tmp_path, Provider(), clock=clock)):
         parked_behind_a_closed_account(database, conn, clock, statements, scheduler, 150)
         conn.execute("SELECT wakeful.clear_account('acme', %s)", (ACCOUNT,))
         cleared = account(conn, "ramp_from")[0]
@@ -429,7 +429,7 @@ def test_runs_that_were_queued_before_the_limit_start_on_the_ramp_too(
     until = now(conn) + HOURS
     conn.execute("SELECT wakeful.close_account('acme', %s, %s, 'limit')", (ACCOUNT, until))
     behind = "SELECT count(*)::integer FROM wakeful.run WHERE wait_gate = %s AND state = 'queued'"
-    with running(instant.scheduler(database, tmp_path, Provider(), clock=clock)):
+    with running(scripted.scheduler(database, tmp_path, Provider(), clock=clock)):
         wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (waiting,), within=30, what="all waiting")
         clock.advance(until - clock.now() + timedelta(milliseconds=1))
         wait_until(lambda: conn.execute(behind, ("provider",)).fetchone() == (0,), within=20, what="the reopening")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conditions import wait_until
 from tests.disks import Counting
-from tests.integration.instant import running
+from tests.schedulers import running
 from tests.speaking import Host
 
 from wakeful.crash_points import CrashPoint

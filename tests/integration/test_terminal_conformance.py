@@ -20,8 +20,8 @@ import pytest
 from tests.conditions import wait_until
 from tests.crash.site import Site
 from tests.disks import Failing
-from tests.integration.instant import running
 from tests.integration.runs import queued
+from tests.schedulers import running
 from tests.speaking import AGENT, ENVIRONMENT, Host
 
 from wakeful.crash_points import CrashPoint

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from wakeful import config, hookimpl
-from wakeful.executions import Ended, ExitReport, Grade, NeverStarted, Output, RunKey, Running, RunSpec, Status
+from wakeful.executions import (
+    Ended,
+    Executor,
+    ExitReport,
+    Grade,
+    NeverStarted,
+    Output,
+    RunKey,
+    Running,
+    RunSpec,
+    Status,
+)
 
 
 class InstantExecutor:
@@ -61,6 +72,9 @@ class InstantExecutor:
         """Return no output: nothing was executed."""
         return b""
 
+    def forget(self, company: str) -> None:
+        """Delete nothing: nothing was written."""
+
     def close(self) -> None:
         """Let nothing go: there is nothing."""
 
@@ -68,10 +82,10 @@ class InstantExecutor:
 class Executors:
     """The plugin that adds one executor."""
 
-    def __init__(self, executor: InstantExecutor) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
     @hookimpl
-    def register_executors(self, config: config.Config) -> Iterable[InstantExecutor]:
+    def register_executors(self, config: config.Config) -> Iterable[Executor]:
         """Add it."""
         return [self._executor]

@@ -1,16 +1,14 @@
-"""Schedulers in this process, with an executor that needs no processes: for tests of the dispatcher's own work."""
+"""Schedulers whose executor says what the test has it say: for tests of the dispatcher's own work. No processes."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import wakeful
 from wakeful import config, plugins
 from wakeful.clock import Clock, SystemClock
 from wakeful.control import Pace
@@ -30,6 +28,7 @@ from wakeful.executions import (
 from wakeful.reaper import Lease
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
+from wakeful.testing.instant import Executors
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 EMPTY = Output("/nowhere/stdout", 0, "0" * 64, "")
@@ -41,8 +40,10 @@ def report(key: RunKey, **changes: Any) -> ExitReport:
     return ExitReport(key, **fields | times | changes)
 
 
-class Instant:
-    """An executor whose runs end as they start, unless told otherwise. Shared by schedulers, as a cluster would be.
+class ScriptedExecutor:
+    """An executor whose runs end as they start, unless told otherwise, and whose calls fail where the test says so.
+
+    Schedulers may share it, as they would a cluster; what needs neither uses ``wakeful.testing.InstantExecutor``.
 
     Attributes:
         submitted: how often each execution was submitted.
@@ -111,19 +112,11 @@ class Instant:
     def logs(self, key: RunKey, stream: str, offset: int, limit: int) -> bytes:
         return b""
 
+    def forget(self, company: str) -> None:
+        """Nothing is kept."""
+
     def close(self) -> None:
         """Nothing is open."""
-
-
-class Offer:
-    """The plugin that offers one executor."""
-
-    def __init__(self, executor: Any) -> None:
-        self._executor = executor
-
-    @wakeful.hookimpl
-    def register_executors(self, config: config.Config) -> list[Any]:
-        return [self._executor]
 
 
 def scheduler(
@@ -140,21 +133,7 @@ def scheduler(
     """Return a scheduler that is not started yet."""
     given = {"dsn": database.dsn, "data": str(data), "host": host, "plugins_disabled": "local_executor", **flags}
     settings = config.load(given, {}, Path("/"))
-    hooks = plugins.load(settings, plugins=[Offer(executor)])
+    hooks = plugins.load(settings, plugins=[Executors(executor)])
     pace = Pace(keep_alive=timedelta(seconds=0.5), contend=timedelta(seconds=0.5))
     tuning = Tuning(pace=pace, crash=crash, clock=clock or SystemClock(), lease=lease or Lease())
     return Scheduler(settings, hooks, tuning=tuning)
-
-
-@contextmanager
-def running(*made: Scheduler) -> Iterator[None]:
-    """Start schedulers, wait until they are ready, and stop them at the end."""
-    try:
-        for one in made:
-            one.start()
-        for one in made:
-            assert one.wait_ready(30)
-        yield
-    finally:
-        ended = [one.stop() for one in made]
-        assert all(ended)
