@@ -6,9 +6,9 @@
 -- spent, `spend` what was, `reservation` what admitted runs still may. Instance tables (host, setting,
 -- clock, epoch, instance_audit, migration) belong to no company.
 --
--- Lock order of every transaction: the writer's own runs, issues, sessions (agent, issue, key), wakes, waits, agent runs
--- of a wave, the company's limits lock, circuits, projects (only to pause or resume them), provider accounts; of each
--- kind ascending.
+-- Lock order of every transaction: runs (the writer's own, the one that a change is about), issues, sessions (agent, issue,
+-- key), what hangs on an issue (comments, cards, holds, recovery actions), wakes, chat actions, waits, agent runs of a wave,
+-- the company's limits lock, circuits, projects (only to pause or resume them), provider accounts; of each kind ascending.
 --
 -- Time comes from two functions: wakeful.now() (statement time, STABLE, so it stays an index condition) and
 -- wakeful.wall() (clock time, for grace and leases, since a host's transaction may be long). A test clock
