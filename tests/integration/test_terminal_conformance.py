@@ -503,13 +503,22 @@ def test_invariant_19_a_kill_at_any_step_of_an_end_repeats_nothing(site: Site, s
     taken_over(site, home)
 
 
-def test_crash_between_the_commit_of_an_event_and_its_acknowledgement_doubles_nothing(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("word", "table"), [("spend=0.5", "spend"), ("comment=x", "comment"), ("status=in_review", "status_decision")]
+)
+def test_crash_between_the_commit_of_an_event_and_its_acknowledgement_doubles_nothing(
+    site: Site, word: str, table: str
+) -> None:
     """Killed after the row is committed, before the outbox forgets it."""
-    site.agent([sys.executable, str(AGENT), f"line={site.truth}", "spend=0.5"], env_values=ENVIRONMENT)
+    site.agent([sys.executable, str(AGENT), f"line={site.truth}", word], env_values=ENVIRONMENT)
     first = site.scheduler(disk="unlink 0")  # txids begin with the time, which begins with 0
     site.wake("issue")
     first.dies()
-    assert [row["amount"] for row in site.conn.execute("SELECT amount FROM wakeful.spend")] == [Decimal("0.5")]
+    assert site.count(table) == 1
     assert site.run()["ended_at"] is None
-    (home,) = site.data.glob(f"coord/*/instances/*/{site.run()['id']}-1")
-    taken_over(site, home)
+    (pending,) = site.data.glob("coord/*/outbox/pending/*.json")
+    site.scheduler().wait_ready()
+    assert site.wait_run()["state"] == "succeeded", site.logs()
+    assert not pending.exists()
+    assert not list(site.data.glob("coord/*/outbox/pending/*.reason"))
+    assert (site.count(table), len(site.executions())) == (1, 1)
