@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -111,7 +112,7 @@ def _released(admission: Admission, conn: Connection[Any], company: str, wake: U
             result = admission.judge_now(conn, company, wake)
         except PersistedWaitRefusal as foreign:
             # A plugin that released something else on the way: that wait is not this receipt's.
-            raise _unsaved(foreign) from foreign
+            raise _refused(foreign, saved=False, since=foreign.since) from foreign
         total = PassResult(result.outcomes, result.runs, result.busy, result.reopened, saved=total.saved | result.saved)
         if wake not in result.reopened:
             break
@@ -160,25 +161,14 @@ def _ended(wake: UUID, state: str) -> Conflict:
     return Conflict(f"wake {wake} has ended, {state}", hint=f"save it once more: wakeful rearm {wake}")
 
 
-def _refused(refusal: Refusal, *, saved: bool) -> WaitRefusal:
+def _refused(why: Refusal | WaitRefusal, *, saved: bool, since: datetime | None = None) -> WaitRefusal:
     kind = PersistedWaitRefusal if saved else WaitRefusal
     return kind(
-        refusal.message,
-        gate=refusal.gate,
-        key=refusal.key,
-        reason=refusal.reason,
-        opens_on=refusal.opens_on,
-        reopens_at=refusal.reopens_at,
-    )
-
-
-def _unsaved(refusal: PersistedWaitRefusal) -> WaitRefusal:
-    return WaitRefusal(
-        refusal.message,
-        gate=refusal.gate,
-        key=refusal.key,
-        reason=refusal.reason,
-        opens_on=refusal.opens_on,
-        since=refusal.since,
-        reopens_at=refusal.reopens_at,
+        why.message,
+        gate=why.gate,
+        key=why.key,
+        reason=why.reason,
+        opens_on=why.opens_on,
+        since=since,
+        reopens_at=why.reopens_at,
     )
