@@ -522,3 +522,17 @@ def test_crash_between_the_commit_of_an_event_and_its_acknowledgement_doubles_no
     assert not pending.exists()
     assert not list(site.data.glob("coord/*/outbox/pending/*.reason"))
     assert (site.count(table), len(site.executions())) == (1, 1)
+
+
+def test_a_decision_that_was_recorded_is_not_taken_again_after_a_newer_one(site: Site) -> None:
+    """Killed before the outbox forgot it, and a person decided otherwise before the next life."""
+    site.agent([sys.executable, str(AGENT), "status=in_review"], env_values=ENVIRONMENT)
+    first = site.scheduler(disk="unlink 0")
+    site.wake("issue")
+    first.dies()
+    site.conn.execute("SELECT wakeful.commit_status('acme', 'issue', 'blocked', actor => 'user:ann')")
+    site.scheduler().wait_ready()
+    assert site.wait_run()["state"] == "succeeded", site.logs()
+    wait_until(lambda: not list(site.data.glob("coord/*/outbox/pending/*.json")), what="an empty outbox")
+    (issue,) = site.conn.execute("SELECT status FROM wakeful.issue").fetchall()
+    assert (issue["status"], site.count("status_decision")) == ("blocked", 2)
