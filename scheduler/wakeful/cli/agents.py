@@ -183,5 +183,4 @@ def _change(invocation: Invocation, agent_id: str, change: Any, *, otherwise: st
         company = invocation.company(conn)
         statement = change(company, agent_id, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, agent=agent_id)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"{invocation.noun('agent')} {agent_id}: {made.state or otherwise}{as_before}")
+    invocation.say(f"{invocation.noun('agent')} {agent_id}: {made.state or otherwise}{rendering.as_before(made)}")

@@ -49,7 +49,7 @@ def create(
             company, issue, agent, question, id=chosen, run=run, kind=kind, supersedes=supersedes, actor=actor
         )
         made = invocation.produce(conn, statement, company=company, card=chosen)
-    invocation.say(f"card {chosen} is {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"card {chosen} is {made.state}{rendering.as_before(made)}")
 
 
 @card.command("answer")
@@ -84,8 +84,7 @@ def withdraw(invocation: Invocation, card_id: str) -> None:
         company = invocation.company(conn)
         statement = producers.withdraw_card(company, card_id, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, card=card_id)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"card {card_id} is withdrawn{as_before}")
+    invocation.say(f"card {card_id} is withdrawn{rendering.as_before(made)}")
 
 
 @card.command("list")

@@ -68,7 +68,7 @@ def begin(invocation: Invocation, action_id: str) -> None:
         action = found_action(conn, company, action_id)
         statement = producers.begin_chat_action(company, action, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, action=action)
-    invocation.say(f"chat action {action}: {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"chat action {action}: {made.state}{rendering.as_before(made)}")
 
 
 @chat.command("settle")
@@ -93,8 +93,7 @@ def settle(invocation: Invocation, action_id: str, state: str | None, run_id: st
         statement = producers.settle_chat_action(company, action, state, run=run, error=error, actor=actor)
         made = invocation.produce(conn, statement, company=company, action=action)
     led = f" by run {made.run}" if made.run else ""
-    again = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"chat action {action}: {made.state}{led}{again}")
+    invocation.say(f"chat action {action}: {made.state}{led}{rendering.as_before(made)}")
 
 
 @chat.command("list")

@@ -101,8 +101,7 @@ def reorder(invocation: Invocation, queue: str, comments: tuple[str, ...], revis
             company, found, comments, seen, force=force, actor=invocation.config.actor
         )
         made = invocation.produce(conn, statement, company=company)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"queue {found}: {', '.join(comments)}{as_before}")
+    invocation.say(f"queue {found}: {', '.join(comments)}{rendering.as_before(made)}")
 
 
 @comment.command("discard")

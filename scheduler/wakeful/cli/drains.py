@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wakeful.cli import rendering
 from wakeful.cli.commands import command
 from wakeful.cli.invocation import Invocation, pass_invocation
 
@@ -26,4 +27,4 @@ def _set(invocation: Invocation, *, draining: bool) -> None:
     with invocation.connection() as conn:
         statement = producers.set_setting("draining", draining, actor=invocation.config.actor)
         made = invocation.produce(conn, statement)
-    invocation.say(("draining" if draining else "working") + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(("draining" if draining else "working") + rendering.as_before(made))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from wakeful.cli import rendering
 from wakeful.cli.commands import command
 from wakeful.cli.invocation import Invocation, pass_invocation
 
@@ -22,8 +23,7 @@ def hold(invocation: Invocation, issue: str, cancel: bool, reason: str | None) -
         mode = "cancel" if cancel else "pause"
         statement = producers.hold_issue(company, issue, mode=mode, reason=reason, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, issue=issue)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"{invocation.noun('issue')} {issue}: held ({made.state}){as_before}")
+    invocation.say(f"{invocation.noun('issue')} {issue}: held ({made.state}){rendering.as_before(made)}")
 
 
 @command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wakeful.cli import pages
+from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
@@ -46,4 +46,4 @@ def dead(invocation: Invocation, host_id: str) -> None:
     with invocation.connection() as conn:
         statement = producers.declare_host_dead(host_id, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, host=host_id)
-    invocation.say(f"host {host_id}: {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"host {host_id}: {made.state}{rendering.as_before(made)}")

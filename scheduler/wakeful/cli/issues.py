@@ -107,8 +107,9 @@ def review(invocation: Invocation, issue_id: str, reviewer: str | None, nobody: 
         company = invocation.company(conn, known=False)
         statement = producers.assign_review(company, issue_id, reviewer, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, issue=issue_id)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"{invocation.noun('issue')} {issue_id}: {reviewer or 'nobody'} reviews it{as_before}")
+    invocation.say(
+        f"{invocation.noun('issue')} {issue_id}: {reviewer or 'nobody'} reviews it{rendering.as_before(made)}"
+    )
 
 
 @issue.command("list")
@@ -180,5 +181,4 @@ def _dependency(invocation: Invocation, issue_id: str, blocker: str, *, wanted: 
         statement = change(company, issue_id, blocker, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, issue=issue_id)
     waits = "waits" if wanted else "does not wait"
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"{invocation.noun('issue')} {issue_id} {waits} for {blocker}{as_before}")
+    invocation.say(f"{invocation.noun('issue')} {issue_id} {waits} for {blocker}{rendering.as_before(made)}")

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import click
 
-from wakeful.cli import pages
+from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
@@ -49,7 +49,7 @@ def close(invocation: Invocation, account: str, until: Moment | None, reason: st
         at = None if until is None else until.resolved(listings.now(conn))
         statement = producers.close_account(company, account, until=at, reason=reason, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, account=account)
-    invocation.say(f"account {account}: {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"account {account}: {made.state}{rendering.as_before(made)}")
 
 
 @limit.command("clear")
@@ -63,7 +63,7 @@ def clear(invocation: Invocation, account: str) -> None:
         company = invocation.company(conn)
         statement = producers.clear_account(company, account, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, account=account)
-    invocation.say(f"account {account}: {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"account {account}: {made.state}{rendering.as_before(made)}")
 
 
 @limit.command("set")

@@ -61,9 +61,7 @@ def resume(invocation: Invocation, what: tuple[str, ...]) -> None:
         else:
             statement = producers.resume_agent(invocation.company(conn), id, actor=actor)
         made = invocation.produce(conn, statement, **{thing: id})
-    invocation.say(
-        f"{invocation.noun(thing)} {id}: {made.state}" + (", as before" if made.outcome == "existing" else "")
-    )
+    invocation.say(f"{invocation.noun(thing)} {id}: {made.state}{rendering.as_before(made)}")
 
 
 def _lift(invocation: Invocation) -> None:

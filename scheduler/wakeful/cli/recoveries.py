@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wakeful.cli import pages
+from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
@@ -43,7 +43,7 @@ def resolve(invocation: Invocation, action: str, outcome: str | None) -> None:
         company = invocation.company(conn)
         statement = producers.resolve_recovery(company, action, outcome=outcome, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, action=action)
-    invocation.say(f"recovery action {action}: {made.state}" + (", as before" if made.outcome == "existing" else ""))
+    invocation.say(f"recovery action {action}: {made.state}{rendering.as_before(made)}")
 
 
 @recovery.command("list")

@@ -14,10 +14,13 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
+
+if TYPE_CHECKING:
+    from wakeful.producers import ProducerResult
 
 NOTHING = "-"
 
@@ -51,6 +54,11 @@ def plain_data(value: object) -> Any:
     if isinstance(value, Sequence):
         return [plain_data(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def as_before(made: ProducerResult) -> str:
+    """Return what ends a sentence about a command that changed nothing; nothing, if it did change something."""
+    return ", as before" if made.outcome == "existing" else ""
 
 
 def text(value: object) -> str:

@@ -140,8 +140,9 @@ def take(invocation: Invocation, run_id: str, issue: str, generation: int | None
         current = conversations.generation(conn, company, found) if generation is None else generation
         statement = producers.take_issue(company, found, current, issue, actor=invocation.config.actor)
         made = invocation.produce(conn, statement, company=company, issue=issue)
-    as_before = ", as before" if made.outcome == "existing" else ""
-    invocation.say(f"{invocation.noun('run')} {found} has {invocation.noun('issue')} {issue} too{as_before}")
+    invocation.say(
+        f"{invocation.noun('run')} {found} has {invocation.noun('issue')} {issue} too{rendering.as_before(made)}"
+    )
 
 
 @command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wakeful.cli import pages
+from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
@@ -55,9 +55,8 @@ def commit(
             actor=invocation.config.actor,
         )
         made = invocation.produce(conn, statement, company=company, issue=issue_id)
-    as_before = ", as before" if made.outcome == "existing" else ""
     woken = f", wake {made.wake}" if made.wake else ""
-    invocation.say(f"{invocation.noun('issue')} {issue_id}: {made.state}{as_before}{woken}")
+    invocation.say(f"{invocation.noun('issue')} {issue_id}: {made.state}{rendering.as_before(made)}{woken}")
 
 
 @status.command("list")
