@@ -100,6 +100,22 @@ def test_a_turn_that_is_running_does_not_swallow_it(conn: Conn, listener: Listen
     assert admit(conn, wake, signalled=True).runs.keys() == {wake}
 
 
+def test_an_interrupt_that_stops_its_queued_run_loses_no_answer(conn: Conn) -> None:
+    ask(conn)
+    first = wakeful.run(conn, answer()).wake
+    assert first is not None
+    run = admit(conn, first).runs[first]
+    conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
+    words = save(conn, "c-1").wake
+    wakeful.run(conn, wakeful.interrupt_issue("acme", "I-1", actor="user:ann"))
+    assert conn.execute("SELECT state FROM wakeful.run WHERE id = %s", (run,)).fetchone() == ("cancelled",)
+    ((again, root),) = conn.execute("SELECT id, effect_root FROM wakeful.wake WHERE rearm_of = %s", (first,)).fetchall()
+    assert root == first
+    end(conn, started(conn, words), "succeeded")
+    key = started(conn, again)
+    assert given(conn, key.run) == ([], "user:ann")
+
+
 @pytest.mark.parametrize("to", ["withdrawn", "rejected"])
 def test_an_answer_does_not_stand_when_the_card_changed(conn: Conn, to: str) -> None:
     ask(conn)

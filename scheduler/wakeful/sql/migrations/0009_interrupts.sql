@@ -34,13 +34,26 @@ CREATE TRIGGER wake_marker BEFORE INSERT OR UPDATE OF payload ON wakeful.wake FO
 -- ── what a run's cancellation releases ──────────────────────────────────────────────────────────────────
 
 -- Part of settle_runs: the saved receipt that a cancelled run names is due at once, without grace, and its owner is told.
--- A run that never started hands over the messages that it was to deliver: its end must lose none.
+-- A run that never started hands over the messages that it was to deliver: its end must lose none. A card's answer, which
+-- is never merged with messages, is saved once more.
 CREATE FUNCTION wakeful.release_named_wakes(company text, runs uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE c CONSTANT text := release_named_wakes.company; r record;
 BEGIN
+    FOR r IN
+        INSERT INTO wakeful.wake AS w (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, due_at,
+                                       effect_root, rearm_of, estimate, card, card_status)
+        SELECT c, wakeful.uuid7(), o.kind, o.priority, o.agent, o.issue, o.project, o.source, o.actor_kind, o.actor, o.payload,
+               wakeful.now(), o.effect_root, o.id, o.estimate, o.card, o.card_status
+        FROM wakeful.run u JOIN wakeful.wake o ON o.company = c AND o.id = u.wake AND o.kind = 'card'
+        WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'cancelled' AND u.named_wake IS NOT NULL AND u.started_at IS NULL
+        ON CONFLICT DO NOTHING
+        RETURNING w.id, w.owner, w.due_at
+    LOOP
+        PERFORM wakeful.notify_wake(c, r.id, r.owner, r.due_at);
+    END LOOP;
     PERFORM FROM wakeful.wake w
     WHERE w.company = c AND w.state = 'deferred' AND w.id IN (
         SELECT u.named_wake FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'cancelled')
