@@ -34,6 +34,11 @@ def judge_retry(fact: Fact) -> Verdict:
     from wakeful.outcomes import End, Proceed, Refusal, Wait
     from wakeful.receipts import LIVE_RUN
 
+    if fact.saved is not None and fact.saved.chat_action is not None and fact.saved.chat_outcome is None:
+        # Whoever times it: one that is interrupted for is not its chat's to time any more, and may have settled.
+        settled = judge_chat(fact)
+        if isinstance(settled, End):
+            return settled
     if fact.issue_is_terminal:
         return End("retired", "issue.terminal", f"issue {fact.issue} is {fact.issue_status}")
     if fact.belongs_to_another and fact.review is not None:

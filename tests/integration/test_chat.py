@@ -592,6 +592,27 @@ def test_an_ordinary_look_between_settlement_and_its_pass_runs_nothing_twice(con
         assert isinstance(outcome, End)
         assert (outcome.state, outcome.into) == ("settled", run)
         assert runs(conn, "state = 'queued'") == []
+        assert row(conn, wake, "run", "chat_outcome") == (run, state)
+        # A second click on the source answers with the run that the chat led to.
+        again = producers.run(conn, producers.request_retry(ACME, source))
+        assert (again.outcome, again.run) == (("existing", run) if led else ("inserted", None))
+
+
+def test_an_interrupt_does_not_run_again_what_its_chat_led_to(conn: Conn) -> None:
+    """The chat's pass is still to come, and the marker makes the receipt the interrupt's to time."""
+    say(conn, producers.assign_issue(ACME, "I-1", "agent:coder"))
+    wake = producers.run(conn, producers.save_comment(ACME, "I-1", "words", ANN)).wake
+    assert wake is not None
+    source = admit(conn, wake).runs[wake]
+    say(conn, producers.stop_run(ACME, source))  # before it started: its words are still to be delivered
+    action = asked(conn, source)
+    run = failed(conn, "I-2")
+    settled(conn, action, PROCESSED, run=run)
+    say(conn, producers.interrupt_issue(ACME, "I-1", actor=ANN))
+    assert row(conn, action, "owner") == ("interrupt",)
+    assert isinstance(admit(conn, action).outcomes[action], End)
+    assert row(conn, action, "state", "run", "chat_outcome") == ("settled", run, PROCESSED)
+    assert runs(conn, "retry_of = %s", source) == []
 
 
 def test_the_end_of_a_grace_is_an_ordinary_look_and_then_silence(conn: Conn, clock: VirtualClock) -> None:

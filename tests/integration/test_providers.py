@@ -167,6 +167,21 @@ def test_who_was_asked_to_stop_does_not_go_on_by_itself(conn: Conn, company: str
     assert account(conn, "closed_at IS NOT NULL") == (True,)
 
 
+def test_words_that_a_limit_put_off_go_before_those_saved_meanwhile(conn: Conn, company: str) -> None:
+    conn.execute("SELECT wakeful.assign_issue('acme', 'I-1', 'agent:coder')")
+    conn.execute("SELECT wakeful.retire_wake('acme', id) FROM wakeful.wake")
+    save = "SELECT wake FROM wakeful.save_comment('acme', 'I-1', 'words', 'user:ann', id => %s)"
+    first = conn.execute(save, ("first",)).fetchone()[0]
+    assert admit(conn, first).runs
+    (key,) = start(conn)
+    second = conn.execute(save, ("second",)).fetchone()[0]
+    end(conn, key, result=limited(now(conn) + HOURS))
+    assert parked(admit(conn, second, signalled=True), second) == "provider.limited"
+    conn.execute("SELECT wakeful.clear_account('acme', %s)", (ACCOUNT,))
+    fresh = successor(conn, key).id
+    assert list(admit(conn, second, fresh, signalled=True).runs) == [fresh]
+
+
 @pytest.mark.parametrize("until", [None, "soon", "2026-05-17T12:00:00", "2199-01-01T00:00:00+00:00", 7])
 def test_a_limit_without_a_time_is_a_bad_result(conn: Conn, company: str, until: object) -> None:
     key = ran(conn)

@@ -18,7 +18,8 @@ ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: facts
 -- Everything the judgement of each receipt may depend on, in one snapshot, in the order of receipts.Fact. Each lookup
--- is a LIMIT 1 of its own, so that every plan, a cached one too, goes by the keys whatever the statistics say.
+-- is a LIMIT 1 of its own, so that every plan, a cached one too, goes by the keys whatever the statistics say. What is
+-- looked at before its own deadline, because a gate opened, goes in the order in which it was asked for.
 SELECT w.company, w.id, w.kind, w.state, w.version, w.priority, w.agent, w.issue, coalesce(i.project, w.project),
        w.actor_kind, w.actor, w.created_at, w.due_at, w.wait_gate, w.wait_key, w.wait_reason, w.failures,
        w.certified_run, w.certified_generation, w.estimate,
@@ -66,7 +67,7 @@ LEFT JOIN LATERAL (SELECT * FROM wakeful.hold_over(w.company, w.issue)
                    WHERE EXISTS (SELECT FROM wakeful.hold h WHERE h.company = %(company)s AND h.state = 'active')
                    LIMIT 1) AS o ON true
 WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)
-ORDER BY w.priority, w.due_at NULLS LAST, w.id
+ORDER BY w.priority, CASE WHEN w.due_at <= wakeful.now() THEN w.due_at END NULLS LAST, w.requested_at, w.id
 
 -- name: policies
 -- The budgets that apply to the candidates, with what their window has spent and live reservations hold.
@@ -190,9 +191,12 @@ WHERE w.company = %(company)s AND w.id = u.wake AND w.state = 'deferred'
 RETURNING w.id
 
 -- name: end
--- Receipts that end without a run of their own.
+-- Receipts that end without a run of their own. One whose chat has settled ends as its settlement pass would end it.
 UPDATE wakeful.wake w
 SET state = u.state, reason = u.reason, wait_message = coalesce(nullif(u.message, ''), w.wait_message),
+    run = CASE WHEN u.state = 'settled' AND w.chat_action IS NOT NULL THEN u.into ELSE w.run END,
+    chat_outcome = CASE WHEN u.state = 'settled' AND w.chat_action IS NOT NULL
+                        THEN CASE WHEN u.into IS NULL THEN 'failed' ELSE 'processed' END ELSE w.chat_outcome END,
     coalesced_into = u.into, due_at = NULL, ended_at = wakeful.now(), version = w.version + 1
 FROM unnest(%(wakes)s::uuid[], %(states)s::text[], %(reasons)s::text[], %(messages)s::text[], %(into)s::uuid[])
      AS u (wake, state, reason, message, "into")

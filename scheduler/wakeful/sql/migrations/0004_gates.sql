@@ -685,13 +685,15 @@ BEGIN
     END IF;
     INSERT INTO wakeful.wake (company, id, kind, priority, agent, issue, project, source, actor_kind, actor, payload, key, due_at,
                               effect_root, rearm_of, certified_run, certified_generation, estimate, comments, card, card_status,
-                              review, decision, wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
+                              review, decision, requested_at,
+                              wait_gate, wait_key, wait_reason, wait_message, wait_since, grace_from, opens_on, reopens_at)
     SELECT c, fresh, coalesce(old.kind, 'request'), coalesce(old.priority, ended.priority), ended.agent, ended.issue, ended.project,
            coalesce(old.source, 'automation'), coalesce(old.actor_kind, 'system'), coalesce(old.actor, 'provider limit'),
            coalesce(old.payload, '{}'), old.key, due,
            coalesce(old.effect_root, fresh), old.id, ended.id, ended.generation, coalesce(old.estimate, ended.estimate),
            CASE WHEN old.kind = 'saved_comments' THEN wakeful.undelivered(c, ended.comments) ELSE ended.comments END,
-           old.card, old.card_status, old.review, old.decision,
+           -- What was asked for first goes first: it may sleep beside what was saved while its run lived.
+           old.card, old.card_status, old.review, old.decision, coalesce(old.requested_at, wakeful.now()),
            wait.gate, shut.id, wait.reason, wait.message, wait.since, wait.since, wait.opens_on, wait.reopens_at
     FROM (SELECT 1) AS one
     LEFT JOIN (SELECT 'provider' AS gate, 'provider.limited' AS reason, wakeful.wall() AS since, due AS reopens_at,
@@ -834,5 +836,6 @@ END $$;
 SELECT wakeful.close_functions();
 SELECT wakeful.open_producers();
 GRANT EXECUTE ON FUNCTION wakeful.hold_over(text, text), wakeful.only_held(text, text), wakeful.open_blocker(text, text),
-    wakeful.subtree(text, text), wakeful.check_circuits(text, uuid[]), wakeful.save_behind_limit(text, uuid, timestamptz)
-    TO wakeful_scheduler, wakeful_viewer;
+    wakeful.subtree(text, text) TO wakeful_scheduler, wakeful_viewer;
+GRANT EXECUTE ON FUNCTION wakeful.check_circuits(text, uuid[]), wakeful.save_behind_limit(text, uuid, timestamptz)
+    TO wakeful_scheduler;
