@@ -7,7 +7,8 @@ latest when the window of an earlier walk closes (its first page + 30 s) or that
 A walk that admitted something closes no window: a source that brings work is never delayed. Any other one does, but
 
 * if it left nothing behind the gate, the window opens again as soon as something is parked there: a signal from then
-  on has something to look at that the walk cannot have seen;
+  on has something to look at that the walk cannot have seen. Behind a live run that happens in silence, so an
+  admission opens such windows of its company too;
 * where what a signal announces can be taken by another receipt first (a slot, an issue), a walk that finds it taken by
   an admission of a moment ago closes none, once for each admission: the end of that run has a signal of its own.
 """
@@ -24,6 +25,7 @@ from wakeful.timers import Timers
 WINDOW = 30.0  # seconds
 MOMENT = 5.0  # seconds within which an admission may have taken what a signal announced
 TAKEN = frozenset({"concurrency", "execution"})  # gates that what is admitted closes again
+SILENT = "execution"  # the gate behind which a receipt may be saved parked without a signal
 FIRST_ID = UUID(int=0)
 # Of an issue or an agent more may have changed than what a receipt waits on: their walks look at all that wait.
 WIDE = frozenset({"agent", "issue"})
@@ -133,6 +135,7 @@ class Coalescer:
     def admitted(self, company: str, now: float) -> None:
         """Take note that something of a company was admitted, by whatever pass."""
         self._admitted.set(company, now + MOMENT)
+        self.stirred(company, {(gate, key) for _, gate, key in self._empty.get(company, ()) if gate == SILENT})
 
     # ── walking ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -110,6 +110,16 @@ def test_what_is_parked_where_nothing_was_lets_the_next_signal_act_at_once() -> 
         assert one.has_work() is opens
 
 
+def test_what_may_be_saved_in_silence_behind_what_was_admitted_lets_the_end_of_that_act_at_once() -> None:
+    for gate, opens in ((("acme", "execution", "I-1"), True), (GATE, False), (("other", "execution", "I-1"), False)):
+        one = Coalescer()
+        one.signalled(gate, 0.0)
+        walked(one, 0.0, waiting=False)
+        one.admitted("acme", 1.0)
+        one.signalled(gate, MOMENT + 2.0)
+        assert one.has_work() is opens, gate
+
+
 def test_a_flood_of_signals_with_nothing_behind_them_is_two_walks() -> None:
     one, walks = Coalescer(), 0
     for n in range(10_000):
