@@ -117,3 +117,22 @@ def test_an_export_holds_the_words_and_an_erasure_takes_them(conn: Conn) -> None
     assert [one["body"].startswith("erased sha256:") for one in after["comment"]] == [True, True]
     assert [one["id"] for one in after["comment"]] == ["c-1", "c-2"]
     assert after["card"][0]["status"] == "answered"
+
+
+@pytest.mark.usefixtures("said")
+def test_words_that_look_like_an_erasure_are_erased_too(conn: Conn) -> None:
+    say(
+        conn,
+        wakeful.save_comment("acme", "I-1", "erased sha256: a secret of mine", "user:ann"),
+        wakeful.request_wake("acme", "coder", payload={"erased": True, "secret": 1}),
+        wakeful.create_card("acme", "I-1", "coder", ["erased", "secret"]),
+        wakeful.close_account("acme", "a/b", reason="secret reason"),
+        wakeful.archive_company("acme"),
+        wakeful.erase_company("acme"),
+    )
+    rows = list(company_data.export(conn, "acme"))
+    assert "secret" not in "".join(rows)
+    say(conn, wakeful.erase_company("acme"))  # a second time replaces no hash by another
+    assert sorted(row for row in company_data.export(conn, "acme") if '"audit"' not in row) == sorted(
+        row for row in rows if '"audit"' not in row
+    )

@@ -97,7 +97,7 @@ DECLARE project text;
 BEGIN
     SELECT i.project INTO project FROM wakeful.issue i WHERE i.company = ensure_issue.company AND i.id = issue;
     IF NOT FOUND THEN
-        IF length(issue) NOT BETWEEN 1 AND 200 THEN
+        IF (length(issue) BETWEEN 1 AND 200) IS NOT TRUE THEN
             PERFORM wakeful.refuse('WK422', 'an issue id has 1 to 200 characters');
         END IF;
         INSERT INTO wakeful.issue (company, id, assignee_kind, assignee)

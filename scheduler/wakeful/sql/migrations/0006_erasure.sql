@@ -36,12 +36,12 @@ CREATE TRIGGER refused_report_journal BEFORE UPDATE OR DELETE ON wakeful.refused
 -- What stands in the place of something erased: enough to prove what it was, not what it said.
 CREATE FUNCTION wakeful.erased(words text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-SELECT CASE WHEN $1 IS NULL OR $1 LIKE 'erased sha256:%' THEN $1
+SELECT CASE WHEN $1 IS NULL OR $1 ~ '^erased sha256:[0-9a-f]{64}$' THEN $1
             ELSE 'erased sha256:' || pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($1, 'UTF8')), 'hex') END
 $$;
 CREATE FUNCTION wakeful.erased(document jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-SELECT CASE WHEN $1 IS NULL OR $1 ? 'erased' THEN $1
+SELECT CASE WHEN $1 IS NULL OR $1::text ~ '^{"erased": "sha256:[0-9a-f]{64}"}$' THEN $1
             ELSE pg_catalog.jsonb_build_object('erased', 'sha256:' ||
                 pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to($1::text, 'UTF8')), 'hex')) END
 $$;
@@ -104,6 +104,7 @@ BEGIN
     UPDATE wakeful.chat_action a SET error = wakeful.erased(a.error) WHERE a.company = c;
     UPDATE wakeful.recovery_action a SET cause = wakeful.erased(a.cause) WHERE a.company = c;
     UPDATE wakeful.status_decision d SET reason = wakeful.erased(d.reason) WHERE d.company = c;
+    UPDATE wakeful.provider_account p SET reason = wakeful.erased(p.reason) WHERE p.company = c;
     UPDATE wakeful.company x SET name = wakeful.erased(x.name) WHERE x.company = c;
     PERFORM wakeful.record_audit(c, actor, 'erase', 'company', NULL, NULL);
     result.outcome := 'merged';
