@@ -25,7 +25,7 @@ OURS = "application_name = 'wakeful attendants' AND datname = current_database()
 def host(database: Database, tmp_path: Path) -> Iterator[Host]:
     made = Host(database, tmp_path)
     yield made
-    made.conn.close()
+    made.close()
 
 
 def reasons(host: Host) -> list[str]:

@@ -40,7 +40,7 @@ SUCCESS = json.dumps({"v": 1, "class": "ok", "message": "all done", **USED})
 def host(database: Database, tmp_path: Path) -> Iterator[Host]:
     made = Host(database, tmp_path)
     yield made
-    made.conn.close()
+    made.close()
 
 
 @pytest.fixture
