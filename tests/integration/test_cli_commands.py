@@ -178,7 +178,7 @@ def test_which_company_is_meant(cli: CommandLine, conn: Conn) -> None:
 def test_what_people_read_can_be_renamed(cli: CommandLine, company: str, tmp_path: Path) -> None:
     (tmp_path / "wakeful.toml").write_text('[nouns]\nissue = "ticket"\nwake = "call"\n')
     assert cli("issue", "create", "I-1").out == "ticket I-1: inserted\n"
-    assert cli("wakes").out.split() == ["call", "is", "agent", "ticket", "because", "created"]
+    assert cli("wakes").out.split() == ["call", "kind", "is", "agent", "ticket", "because", "created"]
     row = cli("wake", "coder", "I-1", "--json").json
     assert "issue" in row
     assert cli("why", row["wake"]).out.startswith("call ")
