@@ -1,4 +1,4 @@
-"""What the tests on a real server share beyond a company: schedulers, a watched clock, an issue with an assignee."""
+"""What the tests on a real server share beyond a company: schedulers, a watched clock, commands, an assigned issue."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.command_line import CommandLine
 from tests.schedulers import Schedulers, WatchedClock, schedulers
 
 from wakeful.testing import Database
@@ -30,3 +31,9 @@ def watched(database: Database) -> WatchedClock:
 def assigned(conn: psycopg.Connection[Any], web: None) -> None:
     """The issue ``I-1`` is the agent's, and nothing waits on it."""
     conn.execute("UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE id = 'I-1'")
+
+
+@pytest.fixture
+def cli(database: Database, tmp_path: Path) -> CommandLine:
+    """The program, on the test's database."""
+    return CommandLine(tmp_path / "data", database.dsn)

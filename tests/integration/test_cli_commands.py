@@ -23,11 +23,6 @@ from wakeful.testing import Database
 Conn = psycopg.Connection[Any]
 
 
-@pytest.fixture
-def cli(database: Database, tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "data", database.dsn)
-
-
 def one(conn: Conn, query: str, *values: Any) -> Any:
     row = conn.execute(query, values).fetchone()  # type: ignore[arg-type]  # a test's own words
     assert row is not None

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.command_line import CommandLine
 from tests.unit.test_plugins import Site
@@ -18,11 +17,6 @@ from wakeful import diagnosis, store
 from wakeful.testing import Database
 
 Conn = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def cli(database: Database, tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "data", database.dsn)
 
 
 def checks(cli: CommandLine, *words: str, code: int = 0, **environ: str) -> dict[str, dict[str, Any]]:

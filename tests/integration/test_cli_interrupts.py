@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,17 +17,11 @@ from wakeful import explain, producers
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.results import Conclusion
 from wakeful.terminals import Ending, record
-from wakeful.testing import Database
 
 Conn = psycopg.Connection[Any]
 ACME, ANN = "acme", "user:ann"
 
 pytestmark = pytest.mark.usefixtures("web")
-
-
-@pytest.fixture
-def cli(database: Database, tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "data", database.dsn)
 
 
 @pytest.fixture

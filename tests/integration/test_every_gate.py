@@ -14,38 +14,18 @@ from psycopg import Connection
 from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.gate_table import GATES, SETUP, GateCase
+from tests.quota import HostPlugin, open_quota
 
-from wakeful import config, hookimpl, plugins
+from wakeful import config, plugins
 from wakeful.explain import why
-from wakeful.outcomes import Refusal
-from wakeful.receipts import Fact
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
-
-
-class Quota:
-    """A host's own gate over the host's own table."""
-
-    kind = "quota"
-    opens_on = "the next day"
-
-    def judge(self, conn: Connection[Any], facts: Sequence[Fact]) -> Sequence[Refusal | None]:
-        closed = {row[0] for row in conn.execute("SELECT company FROM public.closed_quota").fetchall()}
-        refusal = Refusal("quota", "daily", "quota.used", "today's quota is used", self.opens_on)
-        return [refusal if fact.company in closed else None for fact in facts]
-
-
-class HostPlugin:
-    @hookimpl
-    def register_gates(self) -> list[Quota]:
-        return [Quota()]
 
 
 @pytest.fixture
 def conn(database: Database) -> psycopg.Connection[Any]:
     conn = database.connect()
-    conn.execute("CREATE TABLE public.closed_quota (company text)")
-    conn.execute("GRANT SELECT ON public.closed_quota TO PUBLIC")
+    open_quota(conn)
     return conn
 
 

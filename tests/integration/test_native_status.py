@@ -12,6 +12,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.conditions import wait_until
 from tests.integration.local import scheduler as real_scheduler
+from tests.intents import ACME, intent, own, state
 from tests.passes import row, runs
 from tests.rows import say
 from tests.schedulers import Schedulers, running
@@ -23,7 +24,6 @@ from wakeful.scopes import dispatch_id
 from wakeful.testing import Database, HoldAt, InstantExecutor, Statements, WatchedClock
 
 Conn = psycopg.Connection[Any]
-ACME = "acme"
 TRUTH = ["sh", "-c", 'echo "$WAKEFUL_AGENT on $WAKEFUL_ISSUE"']
 
 
@@ -33,28 +33,6 @@ def acme(conn: Conn) -> None:
         say(conn, wakeful.add_company(company), wakeful.add_agent(company, "coder", TRUTH))
         own(conn, "I-1", company)
     own(conn, "I-2")
-
-
-def own(conn: Conn, issue: str, company: str = ACME) -> None:
-    """Make an issue the coder's without asking for a run."""
-    say(conn, wakeful.create_issue(company, issue))
-    conn.execute(
-        "UPDATE wakeful.issue SET assignee_kind = 'agent', assignee = 'coder' WHERE company = %s AND id = %s",
-        (company, issue),
-    )
-
-
-def intent(conn: Conn, issue: str = "I-1", company: str = ACME) -> UUID:
-    """Decide that an issue goes on, and return the intent that its agent must be woken by."""
-    [now] = conn.execute("SELECT status FROM wakeful.issue WHERE company = %s AND id = %s", (company, issue)).fetchone()
-    status = "todo" if now == "in_progress" else "in_progress"
-    made = wakeful.run(conn, wakeful.commit_status(company, issue, status)).wake
-    assert made is not None
-    return made
-
-
-def state(conn: Conn, wake: UUID) -> str:
-    return row(conn, wake, "state")[0]
 
 
 def over(conn: Conn, number: int) -> bool:
@@ -195,11 +173,6 @@ def test_a_drain_gives_settled_claims_back_keeps_the_others_and_an_undrain_finds
 
 
 # ── by hand ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def cli(database: Database, tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "data", database.dsn)
 
 
 @pytest.mark.usefixtures("acme")

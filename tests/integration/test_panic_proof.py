@@ -83,11 +83,6 @@ def states(conn: Conn) -> dict[str, int]:
     return dict(conn.execute("SELECT state, count(*)::integer FROM wakeful.run GROUP BY state").fetchall())
 
 
-@pytest.fixture
-def cli(database: Database, tmp_path: Path) -> CommandLine:
-    return CommandLine(tmp_path / "data", database.dsn)
-
-
 def test_of_twenty_trees_that_resist_none_is_left_and_the_report_agrees_with_the_kernel(
     cli: CommandLine, conn: Conn, database: Database, tmp_path: Path
 ) -> None:

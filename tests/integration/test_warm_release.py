@@ -15,7 +15,8 @@ import pytest
 from psycopg import Connection
 from tests.conditions import wait_until
 from tests.gate_table import GATES, SETUP, GateCase
-from tests.integration.test_every_gate import HostPlugin, is_parked_on, parked_on
+from tests.integration.test_every_gate import is_parked_on, parked_on
+from tests.quota import HostPlugin, open_quota
 
 from wakeful import config, plugins, producers
 from wakeful.scheduler import Scheduler
@@ -27,8 +28,7 @@ WORDS = ["sh", "-c", 'echo "awake for $WAKEFUL_ISSUE"']
 @pytest.fixture
 def conn(database: Database) -> psycopg.Connection[Any]:
     conn = database.connect()
-    conn.execute("CREATE TABLE public.closed_quota (company text)")
-    conn.execute("GRANT SELECT ON public.closed_quota TO PUBLIC")
+    open_quota(conn)
     return conn
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,12 +11,11 @@ import pytest
 from tests.command_line import CommandLine
 from tests.gate_table import GATES, SETUP, GateCase
 from tests.passes import WHO, admission, admit
+from tests.quota import Quota, open_quota
 
 from wakeful import claims
 from wakeful.crash_points import no_crash
 from wakeful.explain import Explanation, why
-from wakeful.outcomes import Refusal
-from wakeful.receipts import Fact
 from wakeful.testing import Database
 
 Conn = psycopg.Connection[Any]
@@ -31,21 +29,10 @@ AT_CLAIM = [
 ON_PAPER = [case for case in GATES if case.name in ("cancel hold", "provider")]
 
 
-class Quota:
-    """The host's own gate of the table."""
-
-    kind = "quota"
-    opens_on = "the next day"
-
-    def judge(self, conn: Conn, facts: Sequence[Fact]) -> Sequence[Refusal | None]:
-        closed = conn.execute("SELECT EXISTS (SELECT FROM public.closed_quota)").fetchone()[0]
-        return [Refusal("quota", "daily", "quota.used", "it is used", self.opens_on) if closed else None for _ in facts]
-
-
 @pytest.fixture
 def conn(database: Database) -> Conn:
     conn = database.connect()
-    conn.execute("CREATE TABLE public.closed_quota (company text)")
+    open_quota(conn)
     for statement in SETUP:
         conn.execute(statement, {"c": "acme"})
     return conn
