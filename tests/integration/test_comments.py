@@ -460,3 +460,25 @@ def test_what_is_said_while_a_run_works_is_given_to_the_next_one(
     words = conn.execute("SELECT comments, authority FROM wakeful.run ORDER BY created_at OFFSET 1").fetchall()
     assert sorted(words) == [([], "user:bob"), (["c-1", "c-2"], "user:ann")]
     assert conn.execute("SELECT DISTINCT state FROM wakeful.wake").fetchall() == [("linked",)]
+
+
+def test_what_was_delivered_is_the_same_asked_of_one_or_of_many(conn: Conn) -> None:
+    """Given to a run; to one that met a limit, or never started; still waiting; and asked about twice."""
+    first = started(conn, save(conn, "given").wake)
+    end(conn, first, "succeeded")
+    second = started(conn, save(conn, "limited").wake)
+    end(conn, second)
+    conn.execute("INSERT INTO wakeful.run (company, agent, issue, state, started_at, ended_at, end_class, comments)"
+                 " VALUES ('acme', 'coder', 'I-1', 'failed', now(), now(), 'provider_limited', '{off}'),"
+                 " ('acme', 'coder', 'I-1', 'failed', NULL, now(), 'stopped', '{never}')")  # fmt: skip
+    for id in ("off", "never", "waits"):
+        save(conn, id)
+    asked = ["waits", "given", "off", "never", "limited", "given"]
+    rows = conn.execute(
+        "SELECT id, place, delivered FROM wakeful.each_delivered('acme', 'I-1', %s)", (asked,)
+    ).fetchall()
+    assert sorted(rows, key=lambda row: row[1]) == [
+        (id, place, conn.execute("SELECT wakeful.delivered('acme', 'I-1', %s)", (id,)).fetchone()[0])
+        for place, id in enumerate(asked[:-1], start=1)
+    ]
+    assert {row[0] for row in rows if row[2]} == {"given", "limited"}

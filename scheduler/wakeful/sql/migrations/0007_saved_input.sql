@@ -79,6 +79,20 @@ SELECT EXISTS (SELECT FROM wakeful.run r
                  AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited')
 $$;
 
+-- These comments of an issue, each with its place and whether a started run was given it: as `delivered` says, for many at
+-- once. One grouping of all that was ever given there, so that the cost of each does not grow with that.
+CREATE FUNCTION wakeful.each_delivered(company text, issue text, comments text[])
+RETURNS TABLE (id text, place bigint, delivered boolean) LANGUAGE sql STABLE
+AS $$
+SELECT x.id, min(x.place), bool_or(x.given)
+FROM (SELECT u.id, u.place, false AS given FROM unnest($3) WITH ORDINALITY AS u (id, place)
+      UNION ALL
+      SELECT g.id, NULL, true FROM wakeful.run r CROSS JOIN LATERAL unnest(r.comments) AS g (id)
+      WHERE r.company = $1 AND r.issue = $2 AND r.comments <> '{}'
+        AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited') AS x
+GROUP BY x.id HAVING min(x.place) IS NOT NULL
+$$;
+
 -- The pending receipt that brings a retry's agent newer input on its issue: a card's answer, or a comment that still
 -- stands, saved since the retry was asked for. What the run to be retried wrote itself is no news to it.
 CREATE FUNCTION wakeful.newer_input(company text, retry uuid) RETURNS uuid LANGUAGE sql STABLE
@@ -121,9 +135,9 @@ CREATE FUNCTION wakeful.saved_input(company text, wake uuid) RETURNS jsonb LANGU
 AS $$
 SELECT jsonb_build_object(
     'comments', coalesce((
-        SELECT jsonb_agg(jsonb_build_array(c.id, c.author_kind, c.author, c.deleted_at IS NOT NULL,
-                                           wakeful.delivered(c.company, c.issue, c.id), c.run) ORDER BY u.place)
-        FROM unnest(w.comments) WITH ORDINALITY AS u (id, place)
+        SELECT jsonb_agg(jsonb_build_array(c.id, c.author_kind, c.author, c.deleted_at IS NOT NULL, u.delivered, c.run)
+                         ORDER BY u.place)
+        FROM wakeful.each_delivered(w.company, w.issue, w.comments) AS u
         JOIN wakeful.comment c ON c.company = w.company AND c.id = u.id), '[]'),
     'card', w.card, 'card_status', w.card_status,
     'card_now', k.status, 'card_by', k.answered_by,
@@ -146,4 +160,5 @@ $$;
 
 SELECT wakeful.close_functions();
 GRANT EXECUTE ON FUNCTION wakeful.saved_input(text, uuid), wakeful.delivered(text, text, text), wakeful.undelivered(text, text[]),
+    wakeful.each_delivered(text, text, text[]),
     wakeful.chat_action_of(text, uuid), wakeful.newer_input(text, uuid) TO wakeful_scheduler, wakeful_viewer;

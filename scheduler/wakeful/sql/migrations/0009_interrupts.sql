@@ -89,10 +89,10 @@ AS $$
 SELECT coalesce((array_agg(m.author_kind || ':' || m.author ORDER BY u.place DESC) FILTER (WHERE m.author_kind = 'user'))[1],
                 min(w.actor_kind || ':' || w.actor))
 FROM wakeful.wake w
-CROSS JOIN LATERAL unnest(w.comments) WITH ORDINALITY AS u (id, place)
+CROSS JOIN LATERAL wakeful.each_delivered(w.company, w.issue, w.comments) AS u
 JOIN wakeful.comment m ON m.company = w.company AND m.id = u.id
 WHERE w.company = $1 AND w.id = $2 AND m.deleted_at IS NULL AND (m.author_kind, m.author) <> ('agent', w.agent::text)
-  AND NOT wakeful.delivered(m.company, m.issue, m.id)
+  AND NOT u.delivered
 HAVING count(*) > 0
 $$;
 
@@ -153,7 +153,8 @@ BEGIN
     live := wakeful.lock_working_run(c, interrupt_issue.issue);
     SELECT * INTO place FROM wakeful.issue i WHERE i.company = c AND i.id = interrupt_issue.issue;
     IF place.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', interrupt_issue.issue, c));
+        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', interrupt_issue.issue, c),
+            'list them: wakeful issue list');
     END IF;
     IF whose IS NULL AND place.assignee_kind = 'agent' THEN
         whose := place.assignee;
