@@ -94,6 +94,19 @@ def test_what_cannot_be_done_is_said_in_one_line(
     is_one_line(done, code, cause)
 
 
+def test_a_noun_alone_shows_its_commands_line_by_line(cli: CommandLine) -> None:
+    done = cli("comment")
+    assert (done.code, done.out) == (2, "")
+    assert "\n  edit     Edit a comment.\n" in done.err
+    told = json.loads(cli("--json", "comment").err)
+    assert (told["code"], told["hint"]) == (2, "see: wakeful comment --help")
+
+
+def test_help_shows_which_arguments_may_be_left_out(cli: CommandLine) -> None:
+    assert cli("wake", "--help").out.startswith("Usage: wakeful wake [OPTIONS] AGENT [ISSUE]\n")
+    assert "resume [OPTIONS] [COMPANY | company|project|agent ID]\n" in cli("resume", "--help").out
+
+
 def test_a_conflict_has_its_own_code(cli: CommandLine, conn: psycopg.Connection[Any], company: str) -> None:
     row = conn.execute("SELECT wake FROM wakeful.request_wake(%s, 'coder')", (company,)).fetchone()
     assert row is not None

@@ -41,12 +41,22 @@ def _remember(context: click.Context, option: click.Parameter, value: object) ->
         invocation.remember(str(option.name), value)
 
 
+def _usage(param: click.Parameter, context: click.Context) -> list[str]:
+    if isinstance(param, click.Argument) and not param.required and param.metavar and not param.metavar.startswith("["):
+        return [f"[{param.metavar}]"]
+    return param.get_usage_pieces(context)
+
+
 class Leaf(click.Command):
     """A command that does something; its help does not repeat the common options."""
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
         self.params = [*self.params, *common_options(hidden=True)]
+
+    def collect_usage_pieces(self, context: click.Context) -> list[str]:
+        """Return the words after the command's name; brackets around each argument that may be left out."""
+        return [self.options_metavar or "", *(word for param in self.params for word in _usage(param, context))]
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Point at the common options."""
@@ -63,6 +73,15 @@ class Noun(click.Group):
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
         self.params = [*self.params, *common_options(hidden=True)]
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Show people who name no subcommand which there are, line by line: an error's one line has no room for it."""
+        if not args and self.no_args_is_help and not context.ensure_object(Invocation).json:
+            click.echo(context.get_help(), err=True)
+            context.exit(2)
+        if not args and self.no_args_is_help:
+            raise click.UsageError("which command is missing", context)
+        return super().parse_args(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the subcommands, unsorted."""
