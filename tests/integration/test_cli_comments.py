@@ -31,7 +31,7 @@ def test_comments_from_saving_to_the_run(cli: CommandLine, conn: Conn, tmp_path:
     assert (made["outcome"], made["state"], made["issue"]) == ("inserted", "deferred", "I-1")
     queue = made["wake"]
     said = cli("comment", "add", "I-1", f"@{tmp_path / 'words'}", "--agent", "coder", "--id", "c-2")
-    assert said.out == f"the comment joined wake {queue}\n"
+    assert said.out == f"comment c-2 joined wake {queue}\n"
     assert cli("comment", "add", "I-1", "@-", "--agent", "coder", "--id", "c-3", stdin="piped").code == 0
 
     told = cli("comment", "list", "I-1", "--queued", "--json").json["queues"]
@@ -49,9 +49,12 @@ def test_comments_from_saving_to_the_run(cli: CommandLine, conn: Conn, tmp_path:
     assert row(conn, wakeful.run(conn, wakeful.save_comment("acme", "I-1", "x", "user:ann", id="c-1")).wake, "comments")
 
     listed = cli("comment", "list", "I-1", "--json").json
-    assert [(one["id"], one["revision"], one["body"], one["delivered"]) for one in listed["rows"]] == [
-        *(("c-1", 2, "hallo", False), ("c-2", 1, "from a file", False), ("c-3", 1, "piped", False)),
+    shown = [(one["id"], one["revision"], one["body"], one["delivered"], one["queued"]) for one in listed["rows"]]
+    assert shown == [
+        *(("c-1", 2, "hallo", False, True), ("c-2", 1, "from a file", False, False), ("c-3", 1, "piped", False, True)),
     ]
+    people = [line.split()[:3] for line in cli("comment", "list", "I-1").out.splitlines()[1:]]
+    assert people == [[f"c-{n}", "user:ann", state] for n, state in ((1, "waiting"), (2, "saved"), (3, "waiting"))]
     first = cli("comment", "list", "I-1", "--limit", "2", "--json").json
     assert first["after"] == "c-2"
     rest = cli("comment", "list", "I-1", "--limit", "2", "--after", "c-2", "--json").json
@@ -72,6 +75,12 @@ def test_comments_from_saving_to_the_run(cli: CommandLine, conn: Conn, tmp_path:
     assert "in the name of" in cli("why", str(run)).out
     assert cli("comment", "delete", "c-3").out == "comment c-3: deleted\n"
     assert cli("comment", "delete", "c-1").out == f"comment c-1: deleted; wake {queue} is cancelled\n"
+    assert cli("comment", "list", "I-1", "--queued").out == "nothing waits on issue I-1\n"
+
+    named = cli("comment", "add", "I-1", "more", "--agent", "coder", "--json").json["comment"]
+    assert cli("comment", "discard", named).out.startswith(f"comment {named}: taken out of its queue")
+    keyed = [cli("comment", "add", "I-1", "once", "--agent", "coder", "--key", "k", "--json").json for _ in range(2)]
+    assert [made["outcome"] for made in keyed] == ["inserted", "existing"]
 
 
 def test_refusals_name_cause_and_remedy(cli: CommandLine) -> None:
@@ -84,6 +93,9 @@ def test_refusals_name_cause_and_remedy(cli: CommandLine) -> None:
     assert cli("comment", "add", "I-1", "").code == 2
     assert cli("comment", "reorder", "abcdef", "c-1").code == 1
     assert cli("comment", "list", "I-1", "--limit", "0").code == 2
+    for words in (("comment", "list", "I-8"), ("comment", "list", "I-8", "--queued"), ("card", "list", "I-8")):
+        refused = cli(*words)
+        assert (refused.code, "issue 'I-8' does not exist; list them: wakeful issue list" in refused.err) == (1, True)
     assert "wakes nobody now" in cli("comment", "add", "I-9", "x").out
 
 

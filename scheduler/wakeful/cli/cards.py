@@ -94,10 +94,11 @@ def withdraw(invocation: Invocation, card_id: str) -> None:
 @pass_invocation
 def list_(invocation: Invocation, issue: str, limit: int, after: str | None) -> None:
     """List the cards of an issue, oldest first."""
-    from wakeful import conversations
+    from wakeful import conversations, listings
 
     with invocation.connection() as conn:
         company = invocation.company(conn)
+        listings.one(conn, "issues", company, issue)  # a mistyped id is told from an issue without cards
         page = conversations.cards(conn, company, issue, limit=limit, after=after)
     if invocation.json:
         rendering.emit_json({"rows": page.rows, "after": page.after})

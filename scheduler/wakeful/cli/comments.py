@@ -52,20 +52,24 @@ def add(
 ) -> None:
     """Save a comment. TEXT may be @FILE, or @- for standard input."""
     from wakeful import explain, producers
+    from wakeful.cli.parameters import fresh_id
 
     actor = invocation.config.actor
+    # A key must find the comment of the first time, so its id is the database's to make.
+    chosen = comment_id or (None if key else fresh_id())
     with invocation.connection() as conn:
         company = invocation.company(conn, known=False)
         run = explain.find(conn, company, run_id, "run").id if run_id else None
         statement = producers.save_comment(
-            company, issue, body, author or actor, id=comment_id, agent=agent, run=run, key=key, actor=actor
+            company, issue, body, author or actor, id=chosen, agent=agent, run=run, key=key, actor=actor
         )
-        made = invocation.produce(conn, statement, company=company, issue=issue)
+        made = invocation.produce(conn, statement, company=company, issue=issue, comment=chosen)
+    name = f"comment {chosen}" if chosen else "the comment"
     if made.wake is None:
-        invocation.say(f"the comment is {made.state} on {invocation.noun('issue')} {issue}, and wakes nobody now")
+        invocation.say(f"{name} is {made.state} on {invocation.noun('issue')} {issue}, and wakes nobody now")
     else:
         how = {"inserted": "waits in", "merged": "joined", "existing": "is in"}[made.outcome]
-        invocation.say(f"the comment {how} {invocation.noun('wake')} {made.wake}" + _carried(made))
+        invocation.say(f"{name} {how} {invocation.noun('wake')} {made.wake}" + _carried(made))
 
 
 @comment.command("edit")
@@ -139,13 +143,18 @@ def delete(invocation: Invocation, comment_id: str, revision: int | None, force:
 @click.option("--after", metavar="COMMENT", help="Go on after this one.")
 @pass_invocation
 def list_(invocation: Invocation, issue: str, queued: bool, limit: int, after: str | None) -> None:
-    """List the comments of an issue, oldest first; or its queues, with the revisions to compare by."""
-    from wakeful import conversations
+    """List the comments of an issue, oldest first; or its queues, with the revisions to compare by.
+
+    Waiting: a run will be given it. Given: one was. Unassigned: it waits for the issue to have an agent. Saved: it
+    stays on the issue, and no run is given it.
+    """
+    from wakeful import conversations, listings
 
     with invocation.connection() as conn:
         company = invocation.company(conn)
+        listings.one(conn, "issues", company, issue)  # a mistyped id is told from an issue without words
         if queued:
-            _show_queues(invocation, conversations.queues(conn, company, issue))
+            _show_queues(invocation, issue, conversations.queues(conn, company, issue))
             return
         page = conversations.comments(conn, company, issue, limit=limit, after=after)
     if invocation.json:
@@ -181,10 +190,12 @@ def _change(
     invocation.say(f"comment {comment_id}: {done}{ended}")
 
 
-def _show_queues(invocation: Invocation, found: tuple[Mapping[str, Any], ...]) -> None:
+def _show_queues(invocation: Invocation, issue: str, found: tuple[Mapping[str, Any], ...]) -> None:
     if invocation.json:
         rendering.emit_json({"queues": found})
         return
+    if not found:
+        click.echo(f"nothing waits on {invocation.noun('issue')} {rendering.printable(issue)}")
     for queue in found:
         carried = f", {invocation.noun('run')} {queue['run']}" if queue["run"] else ""
         click.echo(
@@ -201,7 +212,9 @@ def _state(row: Mapping[str, Any]) -> str:
         return "deleted"
     if row["delivered"]:
         return "given"
-    return "unassigned" if row["awaits_assignee"] else "saved"
+    if row["awaits_assignee"]:
+        return "unassigned"
+    return "waiting" if row["queued"] else "saved"
 
 
 def _short(body: str) -> str:

@@ -1,10 +1,14 @@
 -- What was said on an issue: comments and cards in the order they were made, and what of them waits for a run.
 
 -- name: comments
--- One page, oldest first, after the comment that `after` names.
+-- One page, oldest first, after the comment that `after` names. `queued`: it waits to be given to a run.
 SELECT m.company, m.id, m.issue, m.author_kind || ':' || m.author AS author, m.run, m.revision, m.body,
        m.created_at, m.edited_at, m.deleted_at, m.awaits_assignee,
-       wakeful.delivered(m.company, m.issue, m.id) AS delivered
+       wakeful.delivered(m.company, m.issue, m.id) AS delivered,
+       EXISTS (SELECT FROM wakeful.wake w WHERE w.company = m.company AND w.issue = m.issue AND w.state = 'deferred'
+               AND w.kind = 'saved_comments' AND m.id = ANY (w.comments))
+       OR EXISTS (SELECT FROM wakeful.run r WHERE r.company = m.company AND r.issue = m.issue AND r.state = 'queued'
+                  AND m.id = ANY (r.comments)) AS queued
 FROM wakeful.comment m
 WHERE m.company = %(company)s AND m.issue = %(issue)s
   AND (%(after)s::text IS NULL OR (m.created_at, m.id) > (
