@@ -61,6 +61,9 @@ def of_wake(row: Any) -> tuple[Standing, str]:
         case "retired" | "skipped" | "cancelled" | "failed":
             words = {"retired": "overtaken", "skipped": "not needed", "cancelled": "taken back", "failed": "unusable"}
             return Standing.WILL_NOT_RUN, row.wait_message or row.error or row.reason or words[row.state]
+    if row.holder is not None:
+        # The message names the run it first waited for; another one may have come in between, in silence.
+        return Standing.WAITING, f"issue {row.issue} has a live run ({row.holder})"
     if row.wait_reason is not None:
         return Standing.WAITING, row.wait_message or row.wait_reason
     if row.due_at is None:

@@ -74,6 +74,19 @@ def test_a_parked_wake_names_its_gate_since_when_and_what_opens_it(conn: Conn, c
     assert told.opens_on == "wakeful budget raise project:alpha"
 
 
+def test_a_wake_behind_a_run_names_the_one_that_runs_now(conn: Conn, company: str) -> None:
+    run(conn, create_issue(company, "I-1"))
+    saved = {"wait_message": "issue I-1 has a live run (another)", "wait_since": now(conn), "wait_key": "I-1"}
+    gate = {"wait_gate": "execution", "wait_reason": "execution.live_run", "opens_on": "the end of that run"}
+    parked = wake(conn, company, issue="I-1", due_at=None, **saved, **gate)
+    first = add_run(conn, company, "running", issue="I-1")
+    assert why(conn, parked).because == "issue I-1 has a live run (another)"
+    conn.execute(
+        "UPDATE wakeful.issue SET execution_run = %s, execution_locked_at = wakeful.now() WHERE id = 'I-1'", (first,)
+    )
+    assert why(conn, parked).because == f"issue I-1 has a live run ({first})"
+
+
 def test_a_sleeping_wake_names_its_deadline(conn: Conn, company: str) -> None:
     at = now(conn) + timedelta(hours=1)
     told = why(conn, wake(conn, company, due_at=at))

@@ -38,6 +38,7 @@ SELECT w.company, w.id, w.kind, w.state, w.agent, w.issue, coalesce(i.project, w
        x.evidence AS interrupted_evidence, x.teardowns,
        CASE WHEN w.interrupt_at IS NOT NULL AND w.ended_at IS NULL
             THEN wakeful.queue_authority(w.company, w.id) END AS queue_authority,
+       CASE WHEN w.wait_reason = 'execution.live_run' THEN i.execution_run END AS holder,
        wakeful.now() AS now
 FROM wakeful.wake w
 LEFT JOIN wakeful.issue i ON i.company = w.company AND i.id = w.issue
