@@ -53,7 +53,8 @@ def outcome(wake: UUID, state: str | None, run: UUID | None, error: str | None =
     if state is None:
         raise unauthorised(wake)
     if state == "failed":
-        return End("settled", "chat.failed", error or "the chat could not process it")
+        said = f": {error}" if error else ""
+        return End("settled", "chat.failed", f"the chat could not process it{said}")
     if state != "processed":
         return None
     return Proceed() if run is None else End("settled", "chat.processed", f"the chat led to run {run}", into=run)

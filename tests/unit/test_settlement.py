@@ -25,7 +25,7 @@ def test_an_open_action_says_nothing(state: str) -> None:
     [
         ("processed", None, None, Proceed()),
         ("processed", RUN, None, End("settled", "chat.processed", f"the chat led to run {RUN}", into=RUN)),
-        ("failed", None, "no", End("settled", "chat.failed", "no")),
+        ("failed", None, "no", End("settled", "chat.failed", "the chat could not process it: no")),
         ("failed", None, None, End("settled", "chat.failed", "the chat could not process it")),
     ],
 )
