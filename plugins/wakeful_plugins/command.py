@@ -88,6 +88,8 @@ def _become(
             what = f"working directory {cwd}"
             os.chdir(cwd)
             what = f"command {arguments[0]}"
+            if "/" in arguments[0] and not arguments[0].startswith("/"):
+                what += f", looked for in {cwd}"
             os.execvpe(arguments[0], arguments, exact_environment())  # noqa: S606 - no shell is the point
     except OSError as error:
         os.write(error_end, f"{what}: {error.strerror}".encode("utf-8", "surrogateescape"))

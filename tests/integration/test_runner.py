@@ -192,6 +192,7 @@ def test_a_stop_before_the_start_makes_the_run_void(runner: Runner) -> None:
     [
         (["no-such-program"], {}, "command no-such-program: No such file or directory"),
         (["/etc/passwd"], {}, "command /etc/passwd: Permission denied"),
+        (["bin/agent"], {"--cwd": "/etc"}, "command bin/agent, looked for in /etc: No such file or directory"),
         (["true"], {"--cwd": "/no/such/place"}, "working directory /no/such/place: No such file or directory"),
     ],
 )
