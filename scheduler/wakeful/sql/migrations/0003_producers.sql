@@ -165,7 +165,8 @@ BEGIN
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.project p WHERE p.company = pause_project.company AND p.id = project FOR NO KEY UPDATE;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, pause_project.company));
+        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, pause_project.company),
+            'list them: wakeful project list');
     ELSIF held.pause_reason = 'manual' THEN
         result.outcome := 'existing';
     ELSE
@@ -189,7 +190,8 @@ BEGIN
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.project p WHERE p.company = resume_project.company AND p.id = project FOR NO KEY UPDATE;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, resume_project.company));
+        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, resume_project.company),
+            'list them: wakeful project list');
     ELSIF held.paused_at IS NULL THEN
         result.outcome := 'existing';
     ELSE

@@ -229,7 +229,8 @@ BEGIN
         PERFORM wakeful.refuse('WK422', format('%L is no mode of a hold', hold_issue.mode), 'one of: pause, cancel');
     END IF;
     IF NOT EXISTS (SELECT FROM wakeful.issue i WHERE i.company = c AND i.id = hold_issue.issue) THEN
-        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', hold_issue.issue, c));
+        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', hold_issue.issue, c),
+            'list them: wakeful issue list');
     END IF;
     PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id IN (SELECT wakeful.subtree(c, hold_issue.issue))
     ORDER BY i.id FOR NO KEY UPDATE;
@@ -419,7 +420,8 @@ BEGIN
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.project p WHERE p.company = archive_project.company AND p.id = project FOR NO KEY UPDATE;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, archive_project.company));
+        PERFORM wakeful.refuse('WK404', format('project %L does not exist in company %L', project, archive_project.company),
+            'list them: wakeful project list');
     ELSIF held.archived_at IS NOT NULL THEN
         result.outcome := 'existing';
     ELSE
@@ -529,7 +531,8 @@ BEGIN
     PERFORM wakeful.parse_actor(actor);
     PERFORM FROM wakeful.issue i WHERE i.company = open_recovery.company AND i.id = open_recovery.issue FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', open_recovery.issue, open_recovery.company));
+        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', open_recovery.issue, open_recovery.company),
+            'list them: wakeful issue list');
     END IF;
     SELECT a.id INTO result.wake FROM wakeful.recovery_action a
     WHERE a.company = open_recovery.company AND a.issue = open_recovery.issue AND a.run IS NULL AND a.state = 'open';

@@ -295,7 +295,7 @@ DECLARE who CONSTANT record := wakeful.parse_actor(actor);
 BEGIN
     IF who.kind <> 'system' AND who.kind || ':' || who.id <> author AND force IS NOT TRUE THEN
         PERFORM wakeful.refuse('WK409', format('%s is of %s; %s may not change it', what, author, actor),
-            'an operator may: force => true, or wakeful ... --force');
+            'an operator may, with --force (in SQL: force => true)');
     END IF;
 END $$;
 
@@ -581,7 +581,8 @@ BEGIN
     END IF;
     SELECT * INTO held FROM wakeful.issue i WHERE i.company = c AND i.id = take_issue.issue FOR NO KEY UPDATE;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', take_issue.issue, c));
+        PERFORM wakeful.refuse('WK404', format('issue %L does not exist in company %L', take_issue.issue, c),
+            'create it: wakeful issue create ID');
     END IF;
     busy := wakeful.working_run(c, held.id);
     IF busy <> ran.id OR (busy IS NULL AND held.execution_run IS NOT NULL) THEN

@@ -60,7 +60,8 @@ AS $$
 BEGIN
     SELECT * INTO held FROM wakeful.card k WHERE k.company = lock_card.company AND k.id = lock_card.card;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', lock_card.card, lock_card.company));
+        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', lock_card.card, lock_card.company),
+            'list them: wakeful card list ISSUE');
     END IF;
     given := wakeful.lock_given(lock_card.company, held.issue, NULL, held.id);
     SELECT * INTO held FROM wakeful.card k WHERE k.company = held.company AND k.id = held.id FOR NO KEY UPDATE;
@@ -95,7 +96,8 @@ BEGIN
     PERFORM wakeful.check_payload(coalesce(answer_card.answer, 'null'));
     SELECT * INTO held FROM wakeful.card k WHERE k.company = c AND k.id = answer_card.card;
     IF held.id IS NULL THEN
-        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', answer_card.card, c));
+        PERFORM wakeful.refuse('WK404', format('card %L does not exist in company %L', answer_card.card, c),
+            'list them: wakeful card list ISSUE');
     END IF;
     PERFORM FROM wakeful.issue i WHERE i.company = c AND i.id = held.issue FOR NO KEY UPDATE;
     SELECT * INTO held FROM wakeful.card k WHERE k.company = c AND k.id = held.id FOR NO KEY UPDATE;
