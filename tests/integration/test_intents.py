@@ -14,6 +14,7 @@ from tests.rows import request, say
 
 import wakeful
 from wakeful.crash_points import CrashPoint
+from wakeful.errors import Conflict
 from wakeful.outcomes import Admit, End, Park
 from wakeful.producers import Statement
 from wakeful.scopes import dispatch_id
@@ -245,3 +246,14 @@ def test_a_gate_that_opens_between_judgement_and_commit_is_looked_at_again(datab
     finally:
         held.release()
     assert work.result().reopened == {dispatch_id(wake)}
+
+
+def test_a_claimed_intent_is_not_taken_back_under_its_dispatchers_hands(conn: Conn) -> None:
+    wake = intent(conn)
+    conn.execute(
+        "UPDATE wakeful.wake SET state = 'claimed', claimed_at = wakeful.now(), claimed_by = 'another' WHERE id = %s",
+        (wake,),
+    )
+    with pytest.raises(Conflict, match="a dispatcher has taken wake"):
+        wakeful.run(conn, wakeful.retire_wake(ACME, wake))
+    assert state(conn, wake) == "claimed"

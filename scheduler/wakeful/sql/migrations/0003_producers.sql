@@ -745,6 +745,9 @@ BEGIN
         PERFORM wakeful.refuse('WK404', format('wake %s does not exist in company %L', retire_wake.wake, retire_wake.company));
     ELSIF held.ended_at IS NOT NULL THEN
         result := wakeful.receipt_of(held.company, held.id);
+    ELSIF held.state = 'claimed' THEN
+        PERFORM wakeful.refuse('WK409', format('a dispatcher has taken wake %s and is about to settle it', held.id),
+            'try again in a minute: its claim has ended by then; see: wakeful why ' || held.id);
     ELSE
         UPDATE wakeful.wake w
         SET state = 'cancelled', ended_at = wakeful.now(), due_at = NULL, version = w.version + 1,
