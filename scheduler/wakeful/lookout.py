@@ -27,7 +27,7 @@ from wakeful.window import Entry, Window
 log = logging.getLogger("wakeful.driver")
 
 SHARDS = list(range(16))
-# Of an issue or an agent more may have changed than what a receipt waits on: look at all that wait.
+# For the sources that coalesce calls wide; all others are read by what waits on just them.
 _PAGES = {"issue": "window.waiting_on_issue", "agent": "window.waiting_for_agent"}
 
 
