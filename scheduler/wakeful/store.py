@@ -34,7 +34,6 @@ AGGREGATES = (
     "panics",
     "recovery",
     "relay",
-    "relay",
     "settings",
     "settlement",
     "terminals",
