@@ -21,7 +21,7 @@ from wakeful import producers
 from wakeful.errors import Conflict, InvalidInput, NotFound
 from wakeful.outcomes import End
 from wakeful.producers import ProducerResult
-from wakeful.testing import Database, expect_blocked
+from wakeful.testing import Database, VirtualClock, expect_blocked
 
 Conn = psycopg.Connection[Any]
 
@@ -482,3 +482,24 @@ def test_what_was_delivered_is_the_same_asked_of_one_or_of_many(conn: Conn) -> N
         for place, id in enumerate(asked[:-1], start=1)
     ]
     assert {row[0] for row in rows if row[2]} == {"given", "limited"}
+
+
+def test_that_a_comment_was_delivered_outlives_the_run_it_was_given_to(
+    database: Database, conn: Conn, clock: VirtualClock
+) -> None:
+    first = started(conn, save(conn, "c-1").wake)
+    end(conn, first, "succeeded")
+    clock.advance(timedelta(days=40))
+
+    def another_end() -> bool:
+        """Whether the first run is still kept after the end of another."""
+        end(conn, busy(conn), "succeeded")
+        return runs(conn, "id = %s", first.run) != []
+
+    other = database.connect(autocommit=False)
+    other.execute("SELECT FROM wakeful.comment WHERE id = 'c-1' FOR NO KEY UPDATE")
+    assert another_end()  # nobody waits for whoever is at the comment
+    other.rollback()
+    assert not another_end()
+    assert conn.execute("SELECT wakeful.delivered('acme', 'I-1', 'c-1')").fetchone() == (True,)
+    assert conn.execute("SELECT delivered FROM wakeful.each_delivered('acme', 'I-1', '{c-1}')").fetchone() == (True,)

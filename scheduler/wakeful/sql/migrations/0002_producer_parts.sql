@@ -271,12 +271,29 @@ BEGIN
           AND NOT EXISTS (SELECT FROM wakeful.run u WHERE u.company = c AND u.wake = x.id
                           AND (u.ended_at IS NULL OR u.ended_at >= cutoff))
         ORDER BY x.ended_at LIMIT cardinality(runs) FOR UPDATE SKIP LOCKED);
-    RETURN QUERY DELETE FROM wakeful.run d WHERE d.company = c AND d.id IN (
-        SELECT x.id FROM wakeful.run x WHERE x.company = c AND x.ended_at < cutoff
+    RETURN QUERY
+    WITH expired AS MATERIALIZED (
+        SELECT x.id, CASE WHEN x.started_at IS NOT NULL AND x.end_class IS DISTINCT FROM 'provider_limited' THEN x.comments
+                          ELSE '{}' END AS given
+        FROM wakeful.run x WHERE x.company = c AND x.ended_at < cutoff
           AND NOT EXISTS (SELECT FROM wakeful.run u WHERE u.company = c AND u.retry_of = x.id AND u.ended_at IS NULL)
           AND NOT EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.certified_run = x.id AND w.ended_at IS NULL)
           AND NOT EXISTS (SELECT FROM wakeful.recovery_action a WHERE a.company = c AND a.run = x.id AND a.state = 'open')
-        ORDER BY x.ended_at LIMIT cardinality(runs) FOR UPDATE SKIP LOCKED)
+        ORDER BY x.ended_at LIMIT cardinality(runs) FOR UPDATE SKIP LOCKED
+    ), noted AS (
+        -- That a comment was delivered outlives the run that says so. One that somebody changes just now is not waited
+        -- for: its run expires later.
+        UPDATE wakeful.comment m SET was_delivered = true
+        WHERE m.company = c AND m.id IN (
+            SELECT k.id FROM wakeful.comment k
+            WHERE k.company = c AND k.id = ANY (ARRAY(SELECT unnest(e.given) FROM expired e)) AND NOT k.was_delivered
+            FOR NO KEY UPDATE SKIP LOCKED)
+        RETURNING m.id::text AS id
+    )
+    DELETE FROM wakeful.run d USING expired e
+    WHERE d.company = c AND d.id = e.id
+      AND NOT EXISTS (SELECT FROM wakeful.comment m WHERE m.company = c AND m.id = ANY (e.given) AND NOT m.was_delivered
+                      AND m.id::text NOT IN (SELECT n.id FROM noted n))
         RETURNING d.host::text, d.directory;
 END $$;
 

@@ -1,7 +1,8 @@
 -- What people and agents save for a run: comments, cards and their answers, chat actions; and how a judge reads them.
 --
 -- The wake carries ids in its own order; these rows carry the words. A comment is delivered when a run that was given
--- it has started. That is derived from the runs, so nothing has to be taken back when a run meets a provider's limit.
+-- it has started. That is derived from the runs, so nothing has to be taken back when a run meets a provider's limit; it
+-- is written down only when such a run expires.
 
 CREATE TABLE wakeful.comment (
     company wakeful.id NOT NULL REFERENCES wakeful.company,
@@ -15,6 +16,8 @@ CREATE TABLE wakeful.comment (
     revision integer NOT NULL DEFAULT 1,
     -- saved while no agent had the issue: whoever gets it is woken for it
     awaits_assignee boolean NOT NULL DEFAULT false,
+    -- a run that is no longer kept was given it; as long as it is kept, the run itself says so
+    was_delivered boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT wakeful.now(),
     edited_at timestamptz,
     deleted_at timestamptz,
@@ -77,6 +80,7 @@ AS $$
 SELECT EXISTS (SELECT FROM wakeful.run r
                WHERE r.company = $1 AND r.issue = $2 AND r.comments <> '{}' AND $3 = ANY (r.comments)
                  AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited')
+    OR EXISTS (SELECT FROM wakeful.comment m WHERE m.company = $1 AND m.id = $3 AND m.was_delivered)
 $$;
 
 -- These comments of an issue, each with its place and whether a started run was given it: as `delivered` says, for many at
@@ -89,7 +93,10 @@ FROM (SELECT u.id, u.place, false AS given FROM unnest($3) WITH ORDINALITY AS u 
       UNION ALL
       SELECT g.id, NULL, true FROM wakeful.run r CROSS JOIN LATERAL unnest(r.comments) AS g (id)
       WHERE r.company = $1 AND r.issue = $2 AND r.comments <> '{}'
-        AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited') AS x
+        AND r.started_at IS NOT NULL AND r.end_class IS DISTINCT FROM 'provider_limited'
+      UNION ALL
+      SELECT m.id::text, NULL, true FROM wakeful.comment m
+      WHERE m.company = $1 AND m.id = ANY ($3) AND m.was_delivered) AS x
 GROUP BY x.id HAVING min(x.place) IS NOT NULL
 $$;
 
