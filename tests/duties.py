@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
-from tests.rows import end_run
+from tests.rows import end_run, linked_run
 
 from wakeful import producers
 from wakeful.producers import Statement
@@ -35,18 +35,9 @@ def request(conn: Conn, place: Place) -> UUID:
 def run_on(conn: Conn, place: Place) -> UUID:
     """A queued run on the issue, as an admission would have made it, for a host that is not there."""
     with conn.transaction():  # nobody may admit the wake meanwhile
-        wake = request(conn, place)
-        row = conn.execute(
-            "INSERT INTO wakeful.run (company, agent, issue, wake, host, host_fixed)"
-            " SELECT company, agent, issue, id, 'elsewhere', true FROM wakeful.wake WHERE id = %s RETURNING id",
-            (wake,),
-        ).fetchone()
-        assert row is not None
-        conn.execute(
-            "UPDATE wakeful.wake SET state = 'linked', run = %s, ended_at = wakeful.now(), due_at = NULL WHERE id = %s",
-            (row[0], wake),
-        )
-    return UUID(str(row[0]))
+        run = linked_run(conn, request(conn, place))
+        conn.execute("UPDATE wakeful.run SET host = 'elsewhere', host_fixed = true WHERE id = %s", (run,))
+    return run
 
 
 def failed_run_on(conn: Conn, place: Place) -> UUID:
