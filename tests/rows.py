@@ -59,3 +59,9 @@ def after(conn: Conn, seconds: float) -> datetime:
     (moment,) = conn.execute("SELECT wakeful.wall() + make_interval(secs => %s)", (seconds,)).fetchone() or (None,)
     assert isinstance(moment, datetime)
     return moment
+
+
+def count(conn: Conn, where: str) -> int:
+    """How many wakes there are of which that is true."""
+    (found,) = conn.execute(f"SELECT count(*) FROM wakeful.wake WHERE {where}").fetchone() or (0,)  # noqa: S608 - a test's own words
+    return int(found)

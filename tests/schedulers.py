@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from tests.conditions import wait_until
+from tests.passes import row, runs
 
 from wakeful import config, plugins
 from wakeful.scheduler import Scheduler, Tuning
@@ -16,6 +18,8 @@ from wakeful.testing import Database
 from wakeful.testing.clock import WatchedClock as WatchedClock
 from wakeful.testing.instant import Executors, InstantExecutor
 from wakeful_plugins import execution_wait, interrupt, native_status, request, saved_comments, task_retry
+
+SEEN = ("state", "wait_reason", "due_at", "error")  # of a wake, told where it does not get there
 
 
 class Schedulers:
@@ -88,3 +92,19 @@ def running(*made: Scheduler) -> Iterator[None]:
     finally:
         ended = [one.stop() for one in made]
         assert all(ended)
+
+
+def ended(conn: psycopg.Connection[Any], wake: UUID) -> int:
+    """How many runs the wake has had, all of them ended."""
+    return len(runs(conn, "wake = %s AND ended_at IS NOT NULL", wake))
+
+
+def wait_ended(conn: psycopg.Connection[Any], *wakes: UUID) -> None:
+    """Wait until each wake has had one run, which has ended."""
+    for wake in wakes:
+        wait_until(lambda wake=wake: ended(conn, wake) == 1, what=f"the run of {row(conn, wake, *SEEN)}")  # type: ignore[misc]  # mypy cannot infer such a lambda
+
+
+def wait_parked(conn: psycopg.Connection[Any], wake: UUID, reason: str) -> None:
+    """Wait until a wake waits for a reason."""
+    wait_until(lambda: row(conn, wake, "wait_reason") == (reason,), what=f"{reason} of {row(conn, wake, *SEEN)}")

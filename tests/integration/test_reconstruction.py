@@ -10,7 +10,7 @@ import pytest
 from tests.conditions import wait_until
 from tests.gatekeeper import Calls, Gatekeeper
 from tests.passes import row, runs
-from tests.rows import request, say
+from tests.rows import count, request, say
 from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, all_heard
 
 from wakeful import producers
@@ -32,11 +32,6 @@ def signal(conn: Conn, gate: str, key: str, times: int = 1) -> None:
         f"FOR n IN 1..{times} LOOP PERFORM wakeful.notify('eligibility', 'acme', '{gate}', '{key}'); COMMIT; END LOOP"
     )
     conn.execute(f"DO $$ BEGIN {loop}; END $$")
-
-
-def count(conn: Conn, where: str) -> int:
-    (found,) = conn.execute(f"SELECT count(*) FROM wakeful.wake WHERE {where}").fetchone() or (0,)  # noqa: S608 - a test's own words
-    return int(found)
 
 
 def parked_in_silence(conn: Conn, clock: WatchedClock, many: int, issue: str | None = None) -> list[UUID]:
