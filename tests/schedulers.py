@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,14 @@ from tests.conditions import wait_until
 from tests.passes import row, runs
 
 from wakeful import config, plugins
+from wakeful.control import Pace
 from wakeful.scheduler import Scheduler, Tuning
 from wakeful.testing import Database
 from wakeful.testing.clock import WatchedClock as WatchedClock
 from wakeful.testing.instant import Executors, InstantExecutor
 from wakeful_plugins import execution_wait, interrupt, native_status, request, saved_comments, task_retry
 
+BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 SEEN = ("state", "wait_reason", "due_at", "error")  # of a wake, told where it does not get there
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from tests.conditions import wait_until
 from tests.passes import row, runs
 from tests.rows import after, count, request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, wait_ended, wait_parked
+from tests.schedulers import BRISK, InstantExecutor, Schedulers, WatchedClock, wait_ended, wait_parked
 from tests.silence import silence
 
 from wakeful import producers
-from wakeful.control import Pace
 from wakeful.scheduler import Tuning
 from wakeful.testing import Database, Statements
 
@@ -23,7 +21,6 @@ Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
 pytestmark = pytest.mark.usefixtures("web")
-BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────────────────

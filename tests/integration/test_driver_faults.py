@@ -12,7 +12,7 @@ from tests.conditions import wait_until
 from tests.gatekeeper import Gatekeeper
 from tests.passes import row, runs
 from tests.rows import after, request, say
-from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, wait_ended, wait_parked
+from tests.schedulers import BRISK, InstantExecutor, Schedulers, WatchedClock, wait_ended, wait_parked
 
 from wakeful import control, hookimpl, producers, store
 from wakeful.control import Pace
@@ -25,7 +25,6 @@ Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
 pytestmark = pytest.mark.usefixtures("web")
-BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 
 # ── losses and faults ───────────────────────────────────────────────────────────────────────────────────

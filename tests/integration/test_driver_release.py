@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -13,7 +12,6 @@ from tests.rows import count, request, say
 from tests.schedulers import InstantExecutor, Schedulers, WatchedClock, wait_ended, wait_parked
 
 from wakeful import producers
-from wakeful.control import Pace
 from wakeful.producers import Statement
 from wakeful.scheduler import Tuning
 from wakeful.testing import Database, HoldAt
@@ -22,7 +20,6 @@ Conn = psycopg.Connection[Any]
 ACME, CODER = "acme", "coder"
 
 pytestmark = pytest.mark.usefixtures("web")
-BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 
 PANIC = "panic"

@@ -15,13 +15,12 @@ from tests.conditions import wait_until
 from tests.conftest import Listener
 from tests.passes import admit, parked, row, runs, start
 from tests.rows import request, say, wake_of
-from tests.schedulers import Schedulers
+from tests.schedulers import BRISK, Schedulers
 from tests.silence import silence
 from tests.workplace import Workplace
 
 import wakeful
 from wakeful import host_loss, producers
-from wakeful.control import Pace
 from wakeful.executions import EndClass, Grade, RunKey
 from wakeful.owners import NamesReceipts
 from wakeful.results import Conclusion
@@ -34,7 +33,6 @@ from wakeful_plugins.interrupt import Interrupts
 
 Conn = psycopg.Connection[Any]
 ACME, CODER, ANN = "acme", "coder", "user:ann"
-BRISK = Pace(keep_alive=timedelta(seconds=0.1), contend=timedelta(seconds=0.1))
 
 pytestmark = pytest.mark.usefixtures("assigned")
 
