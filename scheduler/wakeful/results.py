@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from wakeful.executions import EndClass, ExitReport
+from wakeful.follow_ups import NextWake, Question
 from wakeful.usage import BadUsage, Usage, read_usage
 
 LIMIT = 65536
@@ -30,14 +31,6 @@ CLASSES = frozenset(_CLASSES - {c.value for c in _NOT_FOR_RESULTS})
 
 
 @dataclass(frozen=True, slots=True)
-class NextWake:
-    """A wake that the result asks for: the same agent and issue, at a time."""
-
-    at: datetime
-    payload: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Conclusion:
     """How a run ended, ready for its row.
 
@@ -48,7 +41,7 @@ class Conclusion:
         message: for people.
         error: what went wrong, for operators.
         result: the accepted result, storable as JSON.
-        next_wake: what the result asks for.
+        next_wake: what the result asks for: a wake, or a question's answer.
         limited_until: when the provider's limit is over that ended it.
         usage: what the attempt used; empty where nobody knows.
         session: the agent program's token for going on with this conversation.
@@ -60,7 +53,7 @@ class Conclusion:
     message: str | None = None
     error: str | None = None
     result: Mapping[str, Any] | None = None
-    next_wake: NextWake | None = None
+    next_wake: NextWake | Question | None = None
     limited_until: datetime | None = None
     usage: tuple[Usage, ...] = ()
     session: str | None = None
@@ -170,10 +163,13 @@ def _from_result(result: dict[str, Any]) -> Conclusion:
     )
 
 
-def _next_wake(result: Mapping[str, Any]) -> NextWake | None:
+def _next_wake(result: Mapping[str, Any]) -> NextWake | Question | None:
     if "next" not in result:
         return None
-    return NextWake(_moment(result["next"]["at"]), result["next"].get("payload", {}))
+    following = result["next"]
+    if "question" in following:
+        return Question(following["question"], following.get("kind", "question"))
+    return NextWake(_moment(following["at"]), following.get("payload", {}))
 
 
 def read_result(raw: bytes) -> dict[str, Any]:
@@ -211,12 +207,7 @@ def _accepted(value: Any) -> dict[str, Any]:
     if not isinstance(result.get("comment", ""), str):
         raise BadResult("comment is not text")
     if "next" in result:
-        following = result["next"]
-        if not isinstance(following, dict) or not isinstance(following.get("at"), str):
-            raise BadResult("next needs a time `at`, as in 2026-01-31T18:30:00+00:00")
-        _moment(following["at"])
-        if _stored_size(following.get("payload", {})) > LIMIT:
-            raise BadResult(f"next.payload is larger than {LIMIT} bytes (64 KiB)")
+        _check_next(result["next"])
     if not isinstance(result.get("artifacts", []), list):
         raise BadResult("artifacts is not a list")
     session = result.get("session")
@@ -227,6 +218,20 @@ def _accepted(value: Any) -> dict[str, Any]:
     except BadUsage as error:
         raise BadResult(str(error)) from error
     return result
+
+
+def _check_next(following: Any) -> None:
+    if isinstance(following, dict) and "question" in following:
+        kind = following.get("kind", "question")
+        if "at" in following or following["question"] is None or not isinstance(kind, str) or not 1 <= len(kind) <= 200:
+            raise BadResult("next has either a time `at` or a `question`, with a `kind` of 1 to 200 characters")
+    elif not isinstance(following, dict) or not isinstance(following.get("at"), str):
+        raise BadResult("next needs a time `at`, as in 2026-01-31T18:30:00+00:00, or a `question`")
+    else:
+        _moment(following["at"])
+    for name in ("payload", "question"):
+        if _stored_size(following.get(name, {})) > LIMIT:
+            raise BadResult(f"next.{name} is larger than {LIMIT} bytes (64 KiB)")
 
 
 def _moment(text: str) -> datetime:

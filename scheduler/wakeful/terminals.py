@@ -15,6 +15,7 @@ from psycopg import Connection
 from wakeful import fence, meter, store
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
+from wakeful.follow_ups import Question
 from wakeful.results import Conclusion, storable
 
 TEXT = 10_000  # characters of a message or an error that a row keeps
@@ -135,7 +136,10 @@ def write_ends(
             store.run(conn, "terminals.post_comment", {"company": company, "run": ending.key.run, "body": said})
     for ending in endings:
         following = ending.conclusion.next_wake
-        if following is not None:
+        if isinstance(following, Question):
+            asked = {"run": ending.key.run, "question": json.dumps(following.question), "kind": following.kind}
+            store.run(conn, "terminals.post_card", {"company": company, **asked})
+        elif following is not None:
             asked = {"run": ending.key.run, "payload": json.dumps(following.payload), "at": following.at}
             store.run(conn, "terminals.follow_up", {"company": company, **asked})
     settled = store.run(conn, "terminals.settle", {"company": company, "runs": [e.key.run for e in endings]}).fetchall()

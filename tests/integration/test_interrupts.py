@@ -242,7 +242,7 @@ def test_what_only_looks_like_a_marker_is_left_alone(conn: Conn, payload: Any) -
 
 
 def test_what_a_run_asks_for_next_cannot_claim_an_interrupt(conn: Conn) -> None:
-    from wakeful.results import NextWake
+    from wakeful.follow_ups import NextWake
 
     key = working(conn)
     conclusion = Conclusion("succeeded", EndClass.OK, "run.ok", next_wake=NextWake(at=key_time(conn), payload=CLAIM))

@@ -17,6 +17,7 @@ import wakeful.errors
 from wakeful import terminals, work
 from wakeful.crash_points import no_crash
 from wakeful.executions import EndClass, Grade, RunKey
+from wakeful.follow_ups import Question
 from wakeful.results import BadResult, Conclusion, read_result
 from wakeful.terminals import Death, Ending
 
@@ -259,3 +260,33 @@ def test_an_unproven_death_keeps_what_it_held_closed(conn: Conn) -> None:
     other = save(conn, "c-2", issue="I-2").wake
     outcome = admit(conn, other).outcomes[other]
     assert outcome.refusal.reason == "execution.unproven"  # type: ignore[union-attr]
+
+
+def test_a_question_in_a_result_is_a_card_whose_answer_wakes_its_agent(conn: Conn, listener: Listener) -> None:
+    key = busy(conn)
+    asked = Conclusion(
+        "failed", EndClass.NEEDS_INPUT, "run.needs_input", next_wake=Question({"text": "Ship?"}, "choice")
+    )
+    listener.heard()
+    for _ in range(2):  # the same end reported again asks nothing again
+        terminals.record(conn, "acme", [Ending(key, asked, grade=Grade.CONTAINED)], crash=no_crash)
+    assert listener.heard() == []
+    cards = conn.execute("SELECT id, issue, agent, run, kind, question, status FROM wakeful.card").fetchall()
+    [(id, *rest)] = cards
+    assert rest == ["I-1", "coder", key.run, "choice", {"text": "Ship?"}, "pending"]
+    wake = wakeful.run(conn, wakeful.answer_card("acme", id, "yes", actor="user:ann")).wake
+    assert wake is not None
+    assert admit(conn, wake).runs
+    (again,) = start(conn)
+    [card] = given_to(conn, again)["cards"]
+    assert (card["id"], card["question"], card["answer"]) == (id, {"text": "Ship?"}, "yes")
+
+
+def test_a_question_of_a_run_without_an_issue_has_no_place(conn: Conn) -> None:
+    wake = wakeful.run(conn, wakeful.request_wake("acme", "coder")).wake
+    assert wake is not None
+    admit(conn, wake)
+    (key,) = start(conn)
+    asked = Conclusion("succeeded", EndClass.OK, "run.ok", next_wake=Question("Ship?", "question"))
+    terminals.record(conn, "acme", [Ending(key, asked, grade=Grade.CONTAINED)], crash=no_crash)
+    assert conn.execute("SELECT count(*) FROM wakeful.card").fetchone() == (0,)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.executions import EndClass, ExitReport, Grade, Output, RunKey
+from wakeful.follow_ups import NextWake, Question
 from wakeful.results import LIMIT, BadResult, conclude, read_result
 
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
@@ -84,9 +85,20 @@ def test_the_accepted_result_is_kept_whole_and_an_unreadable_one_as_text() -> No
 
 def test_the_next_wake_is_read() -> None:
     end = conclude(report(result=written({"next": {"at": "2026-06-01T10:00:00+02:00", "payload": {"page": 2}}})))
-    assert end.next_wake is not None
-    assert end.next_wake.at == datetime(2026, 6, 1, 8, tzinfo=UTC)
-    assert end.next_wake.payload == {"page": 2}
+    assert end.next_wake == NextWake(datetime(2026, 6, 1, 8, tzinfo=UTC), {"page": 2})
+
+
+@pytest.mark.parametrize(
+    ("following", "asked"),
+    [
+        ({"question": {"text": "Which?\0"}, "kind": "choice"}, Question({"text": "Which?\ufffd"}, "choice")),
+        ({"question": "Ship it?"}, Question("Ship it?", "question")),
+        ({"question": False}, Question(False, "question")),
+    ],
+)
+def test_a_question_is_read(following: Any, asked: Question) -> None:
+    for end_class in ({}, {"class": "needs_input"}):
+        assert conclude(report(result=written({**end_class, "next": following}))).next_wake == asked
 
 
 BAD: list[tuple[bytes, str]] = [
@@ -117,6 +129,11 @@ BAD: list[tuple[bytes, str]] = [
     (b'{"next": "tomorrow"}', "next"),
     (b'{"next": {}}', "next"),
     (b'{"next": {"at": 5}}', "next"),
+    (b'{"next": {"question": null}}', "question"),
+    (b'{"next": {"question": "?", "at": "2026-06-01T10:00:00Z"}}', "either"),
+    (b'{"next": {"question": "?", "kind": ""}}', "kind"),
+    (b'{"next": {"question": "?", "kind": 5}}', "kind"),
+    (b'{"next": {"question": [' + b"1e308," * 9000 + b"1]}}", "64 KiB"),
     (b'{"next": {"at": "tomorrow"}}', "tomorrow"),
     (b'{"next": {"at": "2026-06-01T10:00:00"}}', "time zone"),
     (b'{"next": {"at": "1999-12-31T23:59:59+00:00"}}', "2000"),

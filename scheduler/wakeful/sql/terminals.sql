@@ -59,6 +59,10 @@ RETURNING wakeful.notify_wake(company, id, owner, due_at)
 -- What a run said in its result, on its issue.
 SELECT wakeful.post_comment(%(company)s, %(run)s, %(body)s)
 
+-- name: post_card
+-- What a run asks a person in its result, on its issue.
+SELECT wakeful.post_card(%(company)s, %(run)s, %(question)s, %(kind)s)
+
 -- name: free_taken
 -- The issues that runs took besides their own.
 SELECT wakeful.free_taken(%(company)s, %(runs)s)

@@ -52,6 +52,17 @@ BEGIN
     RETURN result;
 END $$;
 
+-- What a run asks in its result, on its issue and in its agent's name, once for each generation. Part of the terminal
+-- transaction, under the fence and the issue's lock. It wakes nobody: its answer does.
+CREATE FUNCTION wakeful.post_card(company text, run uuid, question jsonb, kind text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+INSERT INTO wakeful.card (company, id, issue, agent, run, kind, question)
+SELECT r.company, format('run:%s:%s', r.id, r.generation), r.issue, r.agent, r.id, $4, $3
+FROM wakeful.run r WHERE r.company = $1 AND r.id = $2 AND r.issue IS NOT NULL
+ON CONFLICT DO NOTHING
+$$;
+
 -- A card with its issue locked, by its id.
 CREATE FUNCTION wakeful.lock_card(company text, card text, OUT held wakeful.card, OUT given uuid) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -162,3 +173,4 @@ END $$;
 
 SELECT wakeful.close_functions();
 SELECT wakeful.open_producers();
+GRANT EXECUTE ON FUNCTION wakeful.post_card(text, uuid, jsonb, text) TO wakeful_scheduler;
