@@ -106,7 +106,9 @@ def test_result_json_is_accepted_as_it_stands() -> None:
     result = read_result(example.encode())
     assert result == json.loads(example)
     parts = {f"artifacts.{name}" for name in ("name", "uri", "digest")} | {"next.payload.invoice"}
-    assert named("result.json") == set(keys(result)) - parts
+    asks = {"next": {"question": "Ship it?", "kind": "choice"}}  # in place of a time
+    assert read_result(json.dumps(asks).encode()) == asks
+    assert named("result.json") == (set(keys(result)) | set(keys(asks))) - parts
 
 
 def test_the_environment_is_what_a_child_gets() -> None:
