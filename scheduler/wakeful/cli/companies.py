@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from wakeful.cli import pages, rendering
 from wakeful.cli.commands import noun
 from wakeful.cli.invocation import Invocation, pass_invocation
 from wakeful.cli.pages import column
+from wakeful.errors import InvalidInput
 
 
 @noun()
@@ -27,7 +30,8 @@ def add(invocation: Invocation, company_id: str, name: str | None) -> None:
         made = invocation.produce(
             conn, producers.add_company(company_id, name=name, actor=invocation.config.actor), company=company_id
         )
-    invocation.say(f"{invocation.noun('company')} {company_id}: {made.outcome}")
+    state = f", {made.state}" if made.state not in (None, "active") else ""
+    invocation.say(f"{invocation.noun('company')} {company_id}: {made.outcome}{state}")
 
 
 @company.command("list")
@@ -116,7 +120,7 @@ def erase(invocation: Invocation, company_id: str, yes: bool) -> None:
     from wakeful import company_data
 
     if not yes:
-        click.confirm(f"Erase all words of company {company_id}? This cannot be undone", abort=True)
+        _ask(company_id)
     config = invocation.config
     executors = invocation.hooks().executors(config)
     with invocation.connection() as conn:
@@ -132,3 +136,13 @@ def erase(invocation: Invocation, company_id: str, yes: bool) -> None:
     click.echo(rendering.printable(f"{company_id}: erased, {done.deleted} run directories deleted here"))
     for host, directory in done.elsewhere:
         click.echo(rendering.printable(f"still there on host {host}: {directory}"))
+
+
+def _ask(company_id: str) -> None:
+    try:
+        click.confirm(f"Erase all words of company {company_id}? This cannot be undone", abort=True, err=True)
+    except click.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # below the question
+        raise InvalidInput("nothing is erased: nobody said yes", hint="if you mean it: --yes") from None
