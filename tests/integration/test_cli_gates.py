@@ -161,7 +161,8 @@ def test_a_dry_run_of_a_raise_says_which_wakes_would_run_and_changes_nothing(cli
         (False, "budget.exhausted"),
     ]
     assert one(conn, "SELECT amount FROM wakeful.budget") == 0
-    cli("budget", "raise", "company", "2")
+    assert cli("budget", "raise", "company", "2").out == "budget company: raised to 2\n"
+    assert cli("budget", "raise", "company", "2").out == "budget company: raised to 2, as before\n"
     pass_over(conn)
     assert one(conn, "SELECT count(*) FROM wakeful.run") == 2
 
@@ -182,6 +183,7 @@ def test_a_company_is_exported_and_erased_but_keeps_its_hashes(cli: CommandLine,
     assert refused.code == 4
     assert "company archive" in refused.err
     cli("company", "archive", COMPANY)
+    assert cli("company", "add", COMPANY).out == f"company {COMPANY}: existing, archived\n"
     kept = [cli.data / "runs" / company_folder(COMPANY), coordination_root(cli.data, COMPANY)]
     others = [cli.data / "runs" / company_folder("other"), coordination_root(cli.data, "other")]
     for folder in kept + others:
@@ -196,7 +198,11 @@ def test_a_company_is_exported_and_erased_but_keeps_its_hashes(cli: CommandLine,
 
 def test_erasing_without_a_yes_asks_and_does_nothing(cli: CommandLine, conn: Conn) -> None:
     cli("company", "archive", COMPANY)
-    cli("company", "erase", COMPANY)
+    for answer in ("", "n\n"):
+        refused = cli("company", "erase", COMPANY, stdin=answer)
+        assert (refused.code, refused.out) == (2, "")
+        last = refused.err.splitlines()[-1]
+        assert last == "wakeful: nothing is erased: nobody said yes; if you mean it: --yes (exit 2)"
     assert one(conn, "SELECT command[1] FROM wakeful.agent WHERE id = 'coder'") == "true"
 
 

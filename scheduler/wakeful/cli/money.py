@@ -83,7 +83,8 @@ def raise_(
             company, policy, amount=amount, by_amount=by_amount, actor=invocation.config.actor
         )
         made = invocation.produce(conn, statement, company=company, policy=policy)
-    invocation.say(f"{invocation.noun('budget')} {policy}: {made.outcome}")
+    how = f"to {amount}" if amount is not None else f"by {by_amount}"
+    invocation.say(f"{invocation.noun('budget')} {policy}: raised {how}{rendering.as_before(made)}")
 
 
 def _foretell(invocation: Invocation, policy: str, amount: Decimal | None, by_amount: Decimal | None) -> None:
