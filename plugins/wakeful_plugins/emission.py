@@ -13,6 +13,7 @@ from wakeful.errors import Conflict, InvalidInput
 if TYPE_CHECKING:
     from wakeful_coordination import Coordination, Generation, Prepared, Transaction
 
+EXAMPLE = """example: '{"text": "half done"}'"""
 LONGEST_KEY = 200  # characters
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 _PROVENANCE = ("reported", "estimated", "unknown")
@@ -24,14 +25,14 @@ def check_body(type: str, body: object) -> Mapping[str, object]:
     ``spend`` needs an amount, ``comment`` a text, ``status`` a status; other types may say anything.
     """
     if not isinstance(body, dict):
-        raise InvalidInput("the body of an event is a JSON object", hint="""example: '{"text": "half done"}'""")
+        raise InvalidInput("the body of an event is a JSON object", hint=EXAMPLE)
     if type == "spend":
         amount(body)
         provenance(body)
     elif type == "comment":
         text = body.get("text")
         if not isinstance(text, str) or not text.strip():
-            raise InvalidInput("a comment needs a text", hint="""example: '{"text": "half done"}'""")
+            raise InvalidInput("a comment needs a text", hint=EXAMPLE)
         named(body, "issue")
     elif type == "status":
         status(body)

@@ -23,8 +23,9 @@ def emit(
     """Publish an event of this agent's run: spend, comment, status, or a type of your own.
 
     BODY is a JSON object, @FILE to read one, or @- for standard input. Prints the event's id. When this returns, the
-    event survives kill -9 and power loss; neither the database nor the scheduler needs to be up. Exit code 4: this
-    run's generation is over, stand down.
+    event survives kill -9 and power loss; neither the database nor the scheduler needs to be up. The database takes
+    spend, comment and status; a type of your own stays in the files. Exit code 4: this run's generation is over,
+    stand down.
     """
     from wakeful.cli import parameters
     from wakeful.errors import InvalidInput
@@ -32,7 +33,7 @@ def emit(
     from wakeful_plugins import emission
     from wakeful_plugins.coordination_root import named_root, opened, translated
 
-    said = emission.check_body(type, parameters.json_value(body))
+    said = emission.check_body(type, parameters.json_value(body, emission.EXAMPLE))
     path = named_root(given)
     token = generation or os.environ.get("WAKEFUL_INSTANCE")
     if path is None or not token:

@@ -124,6 +124,7 @@ def test_a_key_used_by_several_at_once_is_published_once(cli: CommandLine, root:
         (["comment", '{"text": " "}'], 2, "a comment needs a text"),
         (["status", "[1]"], 2, "is a JSON object"),
         (["status", "{"], 2, "not JSON"),
+        (["comment", "plain words"], 2, """example: '{"text": "half done"}' (exit"""),
         (["spend", "{}"], 2, "an exact amount"),
         (["spend", '{"amount": 0.1}'], 2, "an exact amount"),
         (["spend", '{"amount": true}'], 2, "an exact amount"),

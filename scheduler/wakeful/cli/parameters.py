@@ -67,15 +67,16 @@ def money(given: str) -> Decimal:
     return Decimal(given)
 
 
-def json_value(given: str) -> Any:
-    """Read JSON, ``@FILE`` to take it from a file, or ``@-`` from standard input."""
+JSON_EXAMPLES = """example: '{"answer": 42}'; a text: '"words"'"""
+
+
+def json_value(given: str, examples: str = JSON_EXAMPLES) -> Any:
+    """Read JSON, ``@FILE`` to take it from a file, or ``@-`` from standard input; ``examples`` help who wrote none."""
     words = _file(given[1:]) if given.startswith("@") else given
     try:
         return json.loads(words, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"this is not JSON: {error}", hint="""example: '{"answer": 42}'; a text: '"words"'"""
-        ) from None
+        raise InvalidInput(f"this is not JSON: {error}", hint=examples) from None
 
 
 def words(given: str) -> str:
