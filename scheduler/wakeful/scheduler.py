@@ -208,6 +208,7 @@ class Scheduler:
         Only for the main thread. Returns the exit code: 0, or 1 when something did not end within the grace.
         """
         if until_signalled(self.start, self.stop):
+            log.info("scheduler %s of host %s stopped", self.identity.id, self.identity.host)
             return 0
         sys.stderr.write("wakeful: not everything ended within the grace; the next scheduler takes over\n")
         return 1

@@ -93,6 +93,7 @@ def test_without_a_dsn_it_brings_its_own_server(started: list[subprocess.Popen[b
         assert (place / "data/postgres/postmaster.pid").exists()
         assert cli("company", "add", "acme").code == 0
         scheduler.send_signal(signal.SIGTERM)
+        until(scheduler.stderr, "stopped")
         assert scheduler.wait(60) == 0
         assert not (place / "data/postgres/postmaster.pid").exists()
 
