@@ -48,14 +48,14 @@ MUTANTS = [
         "leases.py",
         "if found is None or isinstance(found, Dead):",
         "if True:",
-        "test_leases.py -k unfinished_transaction_of_a_live",
+        "test_dead_owners.py -k unfinished_transaction_of_a_live",
     ),
     Mutant(
         "C3 a pid without its start time decides",
         "session.py",
         "        if not free:",
         "        if __import__('os').path.exists(f\"/proc/{known.get('pid')}\"):",
-        "test_leases.py -k pid",
+        "test_dead_owners.py -k pid",
     ),
     Mutant(
         "C4 the generation is read at cleanup",
@@ -177,7 +177,7 @@ MUTANTS = [
         "leases.py",
         "aside = lease.waited and not impatient and",
         "aside = False and",
-        "test_leases.py -k had_to_wait",
+        "test_lease_waits.py -k had_to_wait",
     ),
     Mutant(
         "C16 quarantine applies",
