@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from tests.command_line import CommandLine
 from tests.schedulers import Schedulers, WatchedClock, schedulers
+from tests.speaking import Host
 
 from wakeful.testing import Database
 
@@ -37,3 +38,11 @@ def assigned(conn: psycopg.Connection[Any], web: None) -> None:
 def cli(database: Database, tmp_path: Path) -> CommandLine:
     """The program, on the test's database."""
     return CommandLine(tmp_path / "data", database.dsn)
+
+
+@pytest.fixture
+def host(database: Database, tmp_path: Path) -> Iterator[Host]:
+    """A host whose agents speak by files."""
+    made = Host(database, tmp_path)
+    yield made
+    made.close()

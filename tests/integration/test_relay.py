@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
-import pytest
 from tests.conditions import wait_until
 from tests.disks import Counting
 from tests.schedulers import running
 from tests.speaking import Host
 
 from wakeful.crash_points import CrashPoint
-from wakeful.testing import Database, HoldAt, Statements
+from wakeful.testing import HoldAt, Statements
 
 OURS = "application_name = 'wakeful attendants' AND datname = current_database()"
-
-
-@pytest.fixture
-def host(database: Database, tmp_path: Path) -> Iterator[Host]:
-    made = Host(database, tmp_path)
-    yield made
-    made.close()
 
 
 def reasons(host: Host) -> list[str]:
