@@ -268,6 +268,8 @@ class Endings:
         for ending in endings:
             if ending.key in settled.ended:
                 self._ended(ending)
+        for death in (death for death in deaths if death.key in settled.requeued):
+            log.warning("run %s died: %s; it is tried again within its attempts", death.key.cookie, death.error)
         for key in settled.refused:
             log.info("a late report of %s was refused", key.cookie)
 

@@ -259,7 +259,9 @@ def test_an_end_that_cannot_be_stored_is_stored_bare_and_holds_up_no_other(
     assert conn.execute("SELECT count(*) FROM wakeful.wake WHERE source = 'timer'").fetchone() == (0,)
 
 
-def test_a_death_by_hearsay_replaces_nothing(database: Database, conn: Conn, company: str, tmp_path: Path) -> None:
+def test_a_death_by_hearsay_replaces_nothing(
+    database: Database, conn: Conn, company: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     executor = ScriptedExecutor(ends=False)
     with running(scripted.scheduler(database, tmp_path, executor)):
         wake(conn)
@@ -269,10 +271,12 @@ def test_a_death_by_hearsay_replaces_nothing(database: Database, conn: Conn, com
         wait_until(lambda: only_run(conn).generation == 2, what="doubt")
         assert states(conn) == {"running": 1}
         assert conn.execute("SELECT state FROM wakeful.recovery_action").fetchone() == ("open",)
+        assert " died: " not in caplog.text
         executor.ends = True
         executor.say(key, Vanished(Grade.CONTAINED))
         wait_states(conn, succeeded=1)
     assert only_run(conn).generation == 3
+    assert f"run {key.run}-2 died: " in caplog.text
 
 
 def test_the_executor_of_a_claim_stays_its_executor(
