@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -503,3 +503,29 @@ def test_that_a_comment_was_delivered_outlives_the_run_it_was_given_to(
     assert not another_end()
     assert conn.execute("SELECT wakeful.delivered('acme', 'I-1', 'c-1')").fetchone() == (True,)
     assert conn.execute("SELECT delivered FROM wakeful.each_delivered('acme', 'I-1', '{c-1}')").fetchone() == (True,)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_hosts_old_snapshot_keeps_nothing_silent(
+    database: Database, conn: Conn, listener: Listener, level: str
+) -> None:
+    """Either half of the silence behind a run, the saving and the end, in a transaction that began before the other."""
+    wake = save(conn, "c-1").wake
+    assert wake is not None
+    run = admit(conn, wake).runs[wake]
+    host = database.connect(autocommit=False)
+    host.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    host.execute("SELECT FROM wakeful.issue")
+    listener.heard()
+    say(conn, wakeful.stop_run("acme", run))
+    saved = save(host, "c-2", author="user:bob").wake
+    host.commit()
+    assert saved in {UUID(heard["w"]) for heard in listener.heard() if heard.get("w")}
+    run = admit(conn, saved).runs[saved]
+    host.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    host.execute("SELECT FROM wakeful.issue")
+    silent = save(conn, "c-3").wake
+    listener.heard()
+    say(host, wakeful.stop_run("acme", run))
+    host.commit()
+    assert silent in follow(conn, listener.heard())

@@ -65,6 +65,11 @@ CREATE FUNCTION wakeful.notify_run(company text, run uuid, host text) RETURNS vo
 SET search_path = pg_catalog, pg_temp
 AS $$ SELECT pg_notify('wakeful', json_build_object('t', 'dispatch', 'c', $1, 'r', $2, 'h', $3)::text) $$;
 
+-- Whether what is read after a lock is what stands under it. Otherwise, in a host's transaction with one snapshot for all
+-- its statements, nothing may be kept silent because of what was read: somebody may have come in between.
+CREATE FUNCTION wakeful.reads_fresh() RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') $$;
+
 -- A gate opened: owners look at the wakes parked on it, the dispatcher at the runs that wait on it.
 CREATE FUNCTION wakeful.notify_gate(company text, gate text, key text) RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp
@@ -229,13 +234,15 @@ BEGIN
     -- A run may hold more issues than its own. Under an issue's lock nobody can be parking on it unseen, so silence is
     -- safe where nobody waits.
     FOR r IN SELECT h.issue,
-                    EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.wait_gate = 'issue' AND w.wait_key = h.issue
-                            AND w.kind = 'saved_comments' AND w.state = 'deferred') AS for_another
+                    NOT wakeful.reads_fresh()
+                    OR EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.wait_gate = 'issue' AND w.wait_key = h.issue
+                               AND w.kind = 'saved_comments' AND w.state = 'deferred') AS for_another
              FROM (SELECT u.issue::text AS issue FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
                    UNION
                    SELECT i.id::text FROM wakeful.issue i WHERE i.company = c AND i.execution_run = ANY (runs)) AS h
-             WHERE EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = h.issue
-                           AND w.state IN ('deferred', 'queued', 'claimed', 'error'))
+             WHERE NOT wakeful.reads_fresh()
+                   OR EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = h.issue
+                              AND w.state IN ('deferred', 'queued', 'claimed', 'error'))
              ORDER BY h.issue LOOP
         PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
         IF r.for_another THEN

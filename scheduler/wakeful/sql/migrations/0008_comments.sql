@@ -41,7 +41,8 @@ BEGIN
     SET version = w.version + 1,
         grace_from = CASE WHEN w.wait_reason IS NULL THEN w.grace_from ELSE since END,
         due_at = CASE WHEN w.wait_reason IS NULL THEN w.due_at
-                      WHEN w.wait_gate = 'execution' AND w.interrupt_at IS NULL AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
+                      WHEN w.wait_gate = 'execution' AND w.interrupt_at IS NULL AND wakeful.reads_fresh()
+                           AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
                       ELSE least(since + interval '30 seconds', w.reopens_at) END
     WHERE w.company = c AND w.id = restart_grace.wake AND w.state = 'deferred'
     RETURNING * INTO fresh;
@@ -60,7 +61,7 @@ AS $$
 DECLARE
     c CONSTANT text := save_receipt.company;
     fresh CONSTANT uuid := wakeful.uuid7();
-    busy CONSTANT uuid := wakeful.working_run(company, issue);
+    busy CONSTANT uuid := CASE WHEN wakeful.reads_fresh() THEN wakeful.working_run(company, issue) END;
     since CONSTANT timestamptz := CASE WHEN busy IS NOT NULL THEN wakeful.wall() END;
     owner text;
 BEGIN
@@ -609,7 +610,7 @@ BEGIN
              WHERE i.company = c AND i.execution_run = ANY (runs) AND u.issue IS DISTINCT FROM i.id ORDER BY i.id LOOP
         UPDATE wakeful.issue i SET execution_run = NULL, execution_locked_at = NULL WHERE i.company = c AND i.id = r.id;
         PERFORM FROM wakeful.wake w WHERE w.company = c AND w.issue = r.id AND w.state IN ('deferred', 'queued', 'claimed', 'error');
-        IF FOUND THEN
+        IF FOUND OR NOT wakeful.reads_fresh() THEN
             PERFORM wakeful.notify('eligibility', c, 'execution', r.id);
         END IF;
     END LOOP;
