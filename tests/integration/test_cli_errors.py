@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.command_line import CommandLine, Done, open_directory
 from tests.unit.test_plugins import Site
 
+from wakeful.cli.failures import described
 from wakeful.postgres import EmbeddedServer
 from wakeful.testing import Database
 
@@ -105,6 +107,11 @@ def test_a_noun_alone_shows_its_commands_line_by_line(cli: CommandLine) -> None:
 def test_help_shows_which_arguments_may_be_left_out(cli: CommandLine) -> None:
     assert cli("wake", "--help").out.startswith("Usage: wakeful wake [OPTIONS] AGENT [ISSUE]\n")
     assert "resume [OPTIONS] [COMPANY | company|project|agent ID]\n" in cli("resume", "--help").out
+
+
+def test_what_another_user_owns_has_its_remedy() -> None:
+    told = described(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/srv/wakeful/coord"))
+    assert (told.message, told.hint) == ("Permission denied: /srv/wakeful/coord", "run it as the user whose it is")
 
 
 def test_a_conflict_has_its_own_code(cli: CommandLine, conn: psycopg.Connection[Any], company: str) -> None:

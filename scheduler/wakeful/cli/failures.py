@@ -46,7 +46,8 @@ def described(error: BaseException) -> WakefulError:
         return WakefulError(f"the output cannot be written: {os.strerror(error.errno)}")
     if isinstance(error, OSError):
         what = f": {error.filename}" if error.filename else ""
-        return WakefulError(f"{error.strerror or error}{what}")
+        owner = "run it as the user whose it is" if what and isinstance(error, PermissionError) else None
+        return WakefulError(f"{error.strerror or error}{what}", hint=owner)
     # The text of a strange error may hold anything, so only --debug shows it.
     return WakefulError(
         f"an error in wakeful itself: {type(error).__name__}",
