@@ -118,7 +118,10 @@ CREATE TABLE wakeful.project (
 
 -- The names in a JSON object; a viewer may know which variables an agent is given, not what is in them.
 CREATE FUNCTION wakeful.names_in(document jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys($1) AS k ORDER BY k) $$;
+AS $$
+SELECT ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(CASE WHEN pg_catalog.jsonb_typeof($1) = 'object' THEN $1 END) AS k
+             ORDER BY k)
+$$;
 
 CREATE TABLE wakeful.agent (
     company wakeful.id NOT NULL REFERENCES wakeful.company,
