@@ -29,6 +29,7 @@ from wakeful.receipts import INTENT
 from wakeful.results import storable
 
 PASS = 100
+_KEEP_THEIR_WAITS = ("interrupt", "settlement")  # owners who time their receipts whatever those wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class PassResult:
         set_aside: receipts that could not be judged, with their next try.
         intents: status intents among them, which their dispatcher has yet to claim.
         saved: receipts whose wait this pass's own update wrote into their rows, as a first or a changed one.
+        timers: the owners whose windows tell of parked receipts' deadlines, where that is not ``execution_wait``.
     """
 
     outcomes: Mapping[UUID, Outcome] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class PassResult:
     set_aside: Mapping[UUID, datetime] = field(default_factory=dict)
     intents: frozenset[UUID] = frozenset()
     saved: frozenset[UUID] = frozenset()
+    timers: Mapping[UUID, str] = field(default_factory=dict)
 
     def __or__(self, other: PassResult) -> PassResult:
         """Join the results of two halves."""
@@ -63,6 +66,7 @@ class PassResult:
             {**self.set_aside, **other.set_aside},
             self.intents | other.intents,
             self.saved | other.saved,
+            {**self.timers, **other.timers},
         )
 
 
@@ -228,7 +232,8 @@ class Admission:
         parked = {i: outcome for i, outcome in outcomes.items() if isinstance(outcome, Park)}
         reopened = self._look_again(conn, company, parked)
         intents = frozenset(fact.id for fact in facts if fact.state in INTENT)
-        return PassResult(outcomes, written.runs, busy, reopened, intents=intents, saved=written.saved)
+        timers = {fact.id: fact.owner for fact in mine if fact.id in parked and fact.owner in _KEEP_THEIR_WAITS}
+        return PassResult(outcomes, written.runs, busy, reopened, intents=intents, saved=written.saved, timers=timers)
 
     # ── afterwards ──────────────────────────────────────────────────────────────────────────────────────
 

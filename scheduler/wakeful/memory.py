@@ -237,15 +237,15 @@ class Memory:
             self._returns(Look(company, wake, manner), now + BUSY, signalled=bool(chosen.get(wake)))
         for wake, due_at in result.set_aside.items():
             self._deadline(Look(company, wake, after), due_at)
-        waits = self.windows.get("execution_wait")
         for wake, outcome in result.outcomes.items():
+            window = self.windows.get(result.timers.get(wake, "execution_wait"))
             if isinstance(outcome, Moved) and outcome.due_at is not None:
                 if settled and self._time.has_come(outcome.due_at):
                     # Due, and yet not settled: it is no settlement's any more, and judged as any other, in a second.
                     self._returns(Look(company, wake), now + BUSY, signalled=False)
                 else:
                     self._deadline(Look(company, wake, after), outcome.due_at)
-            elif isinstance(outcome, Park) and outcome.due_at and (not waits or waits.knows(outcome.due_at)):
+            elif isinstance(outcome, Park) and outcome.due_at and (not window or window.knows(outcome.due_at)):
                 self._deadline(Look(company, wake), outcome.due_at)
         for wake in result.reopened:
             self.is_due(company, wake, signalled=True)

@@ -7,7 +7,7 @@ receipt quietly. It opens no gate; intents and chat settlements never come this 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -113,7 +113,7 @@ def _released(admission: Admission, conn: Connection[Any], company: str, wake: U
         except PersistedWaitRefusal as foreign:
             # A plugin that released something else on the way: that wait is not this receipt's.
             raise _refused(foreign, saved=False, since=foreign.since) from foreign
-        total = PassResult(result.outcomes, result.runs, result.busy, result.reopened, saved=total.saved | result.saved)
+        total = replace(result, saved=total.saved | result.saved)
         if wake not in result.reopened:
             break
     return _outcome(conn, company, wake, total)

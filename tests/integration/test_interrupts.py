@@ -466,3 +466,10 @@ def test_an_admission_and_an_interrupt_meet_in_both_orders(conn: Conn, database:
         assert len(admitting.result().runs) == 1
         with pytest.raises(Conflict, match="nothing is saved to deliver"):
             blocked.result()
+
+
+def test_a_pass_says_whose_window_tells_of_a_marked_receipts_next_deadline(conn: Conn) -> None:
+    working(conn)
+    marked, plain = save(conn), request(conn, "I-1")
+    interrupt(conn)
+    assert admit(conn, marked, plain, signalled=True).timers == {marked: "interrupt"}

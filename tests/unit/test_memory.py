@@ -75,6 +75,21 @@ def test_it_has_work_until_everything_was_read_and_then_none() -> None:
     assert one.memory.next_moment() is None
 
 
+def test_a_wait_that_another_owner_times_is_remembered_by_that_owners_window() -> None:
+    """That of waits is full of nearer deadlines; the other's has told all it has, and is not read again."""
+    for horizons, remembered in (({"execution_wait": 60}, True), ({"settlement": 60}, False)):
+        one, wake = Remembering().ready(), uuid4()
+        for name, seconds in horizons.items():
+            one.memory.windows[name].narrow(in_(seconds))
+        pause = PassResult({wake: Park(PAUSED, in_(3600), changed=True)}, timers={wake: "settlement"})
+        one.memory.judged("acme", {wake: True}, pause)
+        one.clock.at += 3600
+        for window in one.memory.windows.values():
+            window.horizon = None
+        one.memory.ripen()
+        assert (one.memory.next_batch() is not None) is remembered
+
+
 def test_a_deadline_is_work_when_it_comes_and_not_before() -> None:
     one, wake = Remembering().ready(), uuid4()
     one.memory.take([told(wake, in_(10))])
