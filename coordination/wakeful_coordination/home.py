@@ -50,5 +50,5 @@ class Home:
     def _lost(self) -> InDoubt:
         return InDoubt(
             f"{self._root.path}/{self._lease.place}/lease was deleted or replaced while it was held",
-            hint="stop this instance's processes, then `wakeful coord recover`",
+            hint="stop this instance's processes, then `wakeful coord repair INSTANCE`",
         )

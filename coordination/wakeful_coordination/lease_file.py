@@ -10,7 +10,7 @@ from wakeful_coordination.errors import CoordinationError, InDoubt, NotFound, Un
 from wakeful_coordination.lease import Lease, Ledger
 from wakeful_coordination.root import Root
 
-_STOPPED = "stop this instance's processes, then `wakeful coord recover --instance`"
+_STOPPED = "stop this instance's processes, then `wakeful coord repair INSTANCE`"
 
 
 class LeaseFiles:

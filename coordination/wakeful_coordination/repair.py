@@ -43,7 +43,7 @@ class Repair:
                     raise NotFound(f"{instance} has no generation: nothing to repair", hint="open one")
                 put_right = self._lease(at, place)
         except FileNotFoundError:
-            raise NotFound(f"there is no instance {instance}") from None
+            raise NotFound(f"there is no instance {instance}", hint="list them: wakeful coord show") from None
         with self._leases.hold(instance):
             with self._root.directory(place) as at, self._root.explained(place):
                 found = [match[1] for name in self._root.files.names(at) if (match := _HELD.match(name))]

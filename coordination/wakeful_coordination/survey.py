@@ -100,7 +100,7 @@ class Survey:
                     os.fsencode(name).decode(errors="backslashreplace") for name in self._root.files.names(at)
                 )
         except FileNotFoundError:
-            raise NotFound(f"there is no instance {instance}") from None
+            raise NotFound(f"there is no instance {instance}", hint="list them: wakeful coord show") from None
         holders = lock_owners(lease.inode, Path("/proc/locks").read_text()) if lease is not None else []
         return InstanceView(instance, current, tuple(holders), tuple(names))
 

@@ -156,8 +156,9 @@ def test_an_instance_whose_directory_is_taken_away_while_it_is_held_is_in_doubt(
     with coord.lease("a"):
         home = Path(path, instance_path("a"))
         home.rename(Path(path).parent / "elsewhere")
-        with pytest.raises(InDoubt, match="deleted or replaced"):
+        with pytest.raises(InDoubt, match="deleted or replaced") as caught:
             coord.terminals.record(generation, "succeeded")
+        assert "wakeful coord repair" in (caught.value.hint or "")
     assert coord.state(generation) is None
     assert coord.caches.read(generation) is None
     with pytest.raises(NotFound):

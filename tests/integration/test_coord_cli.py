@@ -244,6 +244,9 @@ def test_show_lists_everything_or_one_thing(cli: CommandLine, root: Coordination
         done = cli("coord", "show", unknown)
         assert (done.code, len(done.err.splitlines())) == (1, 1)
         assert "there is no instance or transaction" in done.err
+    assert (
+        "there is no instance nothing; list them: wakeful coord show (exit 1)" in cli("coord", "repair", "nothing").err
+    )
 
 
 def test_a_transaction_is_set_aside_and_taken_up_again(
