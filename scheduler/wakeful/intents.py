@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 from psycopg import Connection
 
-from wakeful import judgement, reading, store, writes
+from wakeful import judgement, reading, scopes, store, writes
 from wakeful.crash_points import Crash, CrashPoint
 from wakeful.errors import Conflict
 from wakeful.judges import Judges
@@ -163,18 +163,7 @@ class IntentDispatcher:
             runs = writes.write(conn, company, groups.leaders, outcomes, ledger).runs
             saved = self._save(conn, company, outcomes)
             carried = {i: Carrier(i, runs.get(i)) for i in leading} | {i: Carrier(d, None) for i, d in saved.items()}
-            ends: dict[UUID, tuple[End, UUID | None]] = {}
-            for i, end in groups.ends.items():
-                ends[i] = end, None
-            for i, outcome in outcomes.items():
-                if i in saved:
-                    ends[i] = _waits(saved[i]), None
-                elif isinstance(outcome, End):
-                    ends[i] = outcome, None
-            for i, leader in groups.followers.items():
-                fate = outcomes[leader]
-                ends[i] = (fate, None) if isinstance(fate, End) else _same(carried[leader])
-            ends |= {i: _same(carrier) for i, carrier in groups.joined.items()}
+            ends = scopes.ends(groups, outcomes, saved, carried)
             _write_ends(conn, company, ends)
             self._crash(CrashPoint.ADMISSION_BEFORE_COMMIT)
         self._crash(CrashPoint.ADMISSION_AFTER_COMMIT)
@@ -235,16 +224,7 @@ def due(conn: Connection[Any], company: str | None, limit: int) -> dict[str, lis
     return found
 
 
-def _waits(dispatch: UUID) -> End:
-    return End("coalesced", "intent.dispatch", f"dispatch receipt {dispatch} waits for its gate", into=dispatch)
-
-
-def _same(carrier: Carrier) -> tuple[End, UUID | None]:
-    message = f"wake {carrier.wake} carries it: the same agent, issue and review"
-    return End("coalesced", "intent.same_scope", message, into=carrier.wake), carrier.run
-
-
-def _write_ends(conn: Connection[Any], company: str, ends: Mapping[UUID, tuple[End, UUID | None]]) -> None:
+def _write_ends(conn: Connection[Any], company: str, ends: Mapping[UUID, scopes.Fate]) -> None:
     if ends:
         rows = [(i, end.state, end.reason, end.message, end.into, run) for i, (end, run) in ends.items()]
         names = ("wakes", "states", "reasons", "messages", "into", "runs")

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from wakeful.outcomes import End, Verdict
+from wakeful.outcomes import End, Outcome, Verdict
 from wakeful.receipts import Fact
 
 Scope = tuple[str, str, str | None, str | None]
+Fate = tuple[End, UUID | None]  # how an intent ends, and the run that it is carried by, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,40 @@ def group(facts: Sequence[Fact], verdicts: Mapping[UUID, Verdict], known: Mappin
         else:
             leaders[scope] = fact
     return Grouping(tuple(leaders.values()), followers, joined, ends)
+
+
+def ends(
+    groups: Grouping,
+    outcomes: Mapping[UUID, Outcome],
+    saved: Mapping[UUID, UUID],
+    carried: Mapping[UUID, Carrier],
+) -> dict[UUID, Fate]:
+    """Return how the intents of one transaction end that lead to no run of their own.
+
+    Arguments:
+        outcomes: of the leaders.
+        saved: the dispatch receipt of each leader that a gate holds back.
+        carried: what carries each leader, but for those that end.
+    """
+    found: dict[UUID, Fate] = {intent: (end, None) for intent, end in groups.ends.items()}
+    for intent, outcome in outcomes.items():
+        if intent in saved:
+            found[intent] = _waits(saved[intent]), None
+        elif isinstance(outcome, End):
+            found[intent] = outcome, None
+    for intent, leader in groups.followers.items():
+        fate = outcomes[leader]
+        found[intent] = (fate, None) if isinstance(fate, End) else _same(carried[leader])
+    return found | {intent: _same(carrier) for intent, carrier in groups.joined.items()}
+
+
+def _waits(dispatch: UUID) -> End:
+    return End("coalesced", "intent.dispatch", f"dispatch receipt {dispatch} waits for its gate", into=dispatch)
+
+
+def _same(carrier: Carrier) -> Fate:
+    message = f"wake {carrier.wake} carries it: the same agent, issue and review"
+    return End("coalesced", "intent.same_scope", message, into=carrier.wake), carrier.run
 
 
 def dispatch_id(intent: UUID) -> UUID:

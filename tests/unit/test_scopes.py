@@ -11,9 +11,9 @@ from tests.facts import fact
 
 from wakeful.errors import PluginError
 from wakeful.judges import Judges
-from wakeful.outcomes import End, Proceed, Verdict
+from wakeful.outcomes import Admit, End, Outcome, Park, Proceed, Refusal, Verdict
 from wakeful.receipts import Fact
-from wakeful.scopes import Carrier, dispatch_id, group, scope_of
+from wakeful.scopes import Carrier, dispatch_id, ends, group, scope_of
 from wakeful_plugins.native_status import StatusIntents, judge_target
 
 
@@ -31,6 +31,30 @@ def test_the_first_of_a_scope_leads_and_the_others_follow() -> None:
     assert found.leaders == (facts[0], facts[1])
     assert found.followers == {facts[2].id: facts[0].id, facts[3].id: facts[0].id}
     assert (found.joined, found.ends) == ({}, {})
+
+
+def test_followers_share_the_fate_of_their_leader() -> None:
+    runs, waits, over = [[intent(issue=issue) for _ in range(2)] for issue in ("I-1", "I-2", "I-3")]
+    joined, skipped = intent(issue="I-4"), intent(issue="I-5")
+    run, dispatch, earlier, end = uuid4(), uuid4(), uuid4(), End("skipped", "issue.terminal", "it is done")
+    facts = [*runs, *waits, *over, joined, skipped]
+    found = group(facts, going(*facts) | {skipped.id: end}, {scope_of(joined): Carrier(earlier, None)})
+    outcomes: dict[UUID, Outcome] = {
+        runs[0].id: Admit(),
+        waits[0].id: Park(Refusal("hold", "I-2", "hold.pause", "held", "its release"), None, changed=True),
+        over[0].id: end,
+    }
+    carried = {runs[0].id: Carrier(runs[0].id, run), waits[0].id: Carrier(dispatch, None)}
+    fates = ends(found, outcomes, {waits[0].id: dispatch}, carried)
+    assert {i: (fate.state, fate.reason, fate.into, by) for i, (fate, by) in fates.items()} == {
+        runs[1].id: ("coalesced", "intent.same_scope", runs[0].id, run),
+        waits[0].id: ("coalesced", "intent.dispatch", dispatch, None),
+        waits[1].id: ("coalesced", "intent.same_scope", dispatch, None),
+        over[0].id: ("skipped", "issue.terminal", None, None),
+        over[1].id: ("skipped", "issue.terminal", None, None),
+        joined.id: ("coalesced", "intent.same_scope", earlier, None),
+        skipped.id: ("skipped", "issue.terminal", None, None),
+    }
 
 
 @pytest.mark.parametrize(
