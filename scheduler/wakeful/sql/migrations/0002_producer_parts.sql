@@ -229,18 +229,18 @@ CREATE FUNCTION wakeful.settle_runs(company text, runs uuid[]) RETURNS TABLE (ho
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE c CONSTANT text := settle_runs.company; r record; cutoff timestamptz;
+DECLARE c CONSTANT text := settle_runs.company; fresh CONSTANT boolean := wakeful.reads_fresh(); r record; cutoff timestamptz;
 BEGIN
     -- A run may hold more issues than its own. Under an issue's lock nobody can be parking on it unseen, so silence is
     -- safe where nobody waits.
     FOR r IN SELECT h.issue,
-                    NOT wakeful.reads_fresh()
+                    NOT fresh
                     OR EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.wait_gate = 'issue' AND w.wait_key = h.issue
                                AND w.kind = 'saved_comments' AND w.state = 'deferred') AS for_another
              FROM (SELECT u.issue::text AS issue FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
                    UNION
                    SELECT i.id::text FROM wakeful.issue i WHERE i.company = c AND i.execution_run = ANY (runs)) AS h
-             WHERE NOT wakeful.reads_fresh()
+             WHERE NOT fresh
                    OR EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.issue = h.issue
                               AND w.state IN ('deferred', 'queued', 'claimed', 'error'))
              ORDER BY h.issue LOOP
