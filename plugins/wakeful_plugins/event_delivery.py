@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ACTOR = "system:coordination"
 
 
-class Undelivered(CoordinationError):
+class EventRefused(CoordinationError):
     """The database did not take an event, and will not by itself: it stays pending, and hinders no other."""
 
     slug = "undelivered"
@@ -40,12 +40,12 @@ def deliver(conn: Connection[Any], company: str, txid: str, event: Event, *, lat
             by the run's own result and reservation, so this may count the same money twice: a person's decision.
 
     Raises:
-        Undelivered: refused; why.
+        EventRefused: refused; why.
         DatabaseUnavailable: no answer; it may or may not have been recorded, and may be delivered again.
     """
     make = _MAKERS.get(event.type)
     if make is None:
-        raise Undelivered(f"nothing in the database takes events of type {event.type}", hint="a later release may")
+        raise EventRefused(f"nothing in the database takes events of type {event.type}", hint="a later release may")
     key = execution(company, event.instance)
     try:
         emission.check_body(event.type, event.body)
@@ -58,7 +58,7 @@ def deliver(conn: Connection[Any], company: str, txid: str, event: Event, *, lat
         except RunSuperseded:
             _deliver_late(conn, key, txid, event, late=late)
     except (InvalidInput, NotFound, Conflict) as refusal:
-        raise Undelivered(refusal.message, hint=refusal.hint) from refusal
+        raise EventRefused(refusal.message, hint=refusal.hint) from refusal
 
 
 def _writer(conn: Connection[Any], key: RunKey) -> dict[str, Any]:
@@ -78,9 +78,9 @@ def _deliver_late(conn: Connection[Any], key: RunKey, txid: str, event: Event, *
     newer = row.generation != key.generation
     over = f"run {key.run} " + (f"is at generation {row.generation}" if newer else f"has ended ({row.state})")
     if event.type != "spend":
-        raise Undelivered(f"{over}: what its generation {key.generation} said later is refused")
+        raise EventRefused(f"{over}: what its generation {key.generation} said later is refused")
     if not late:
-        raise Undelivered(
+        raise EventRefused(
             f"{over}: its end settles its money without this",
             hint="if its result did not count this, record it: wakeful coord relay --late",
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from wakeful import producers
 from wakeful_coordination import Committed, CoordinationError
 from wakeful_coordination.errors import RootPoisoned
-from wakeful_plugins.event_delivery import Undelivered, deliver
+from wakeful_plugins.event_delivery import EventRefused, deliver
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -45,7 +45,7 @@ def relay_once(root: Coordination, conn: Connection[Any], company: str, *, late:
             txid = outcome.transaction.txid
             try:
                 deliver(conn, company, txid, outcome.transaction.event, late=late)
-            except Undelivered as refusal:
+            except EventRefused as refusal:
                 root.undelivered.note(txid, refusal.message, refused=True)
                 raise
 
@@ -124,7 +124,7 @@ class EventRelay:
         except RootPoisoned:
             raise
         except CoordinationError as error:
-            refused = isinstance(error, Undelivered)
+            refused = isinstance(error, EventRefused)
             if refused:
                 self._refused.setdefault(company, set()).add(txid)
             note = root.undelivered.read(txid)
