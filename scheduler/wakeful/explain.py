@@ -6,6 +6,7 @@ Every waiting thing can answer. Reads stored facts only: the row says why it wai
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -161,8 +162,13 @@ def why(conn: Connection[Any], company: str | None, id: str | UUID) -> Explanati
     row = store.run(conn, f"explain.{found.kind}", params, prepare=False).fetchone()
     if row is None:  # retention took it a moment ago
         raise NotFound(f"there is no {found.kind} {found.id} any more")
-    brakes = tuple(standings.BRAKES[name] for (name,) in store.run(conn, "explain.brakes", prepare=False))
-    return of_wake(row, brakes) if found.kind == "wake" else of_run(row, brakes)
+    held = tuple(brakes(conn).values())
+    return of_wake(row, held) if found.kind == "wake" else of_run(row, held)
+
+
+def brakes(conn: Connection[Any]) -> Mapping[str, str]:
+    """Return what keeps everything from moving, with a sentence for each; ``unowned``: no scheduler is at work."""
+    return {name: standings.BRAKES[name] for (name,) in store.run(conn, "explain.brakes", prepare=False)}
 
 
 def of_wake(row: Any, brakes: tuple[str, ...] = ()) -> Explanation:

@@ -308,6 +308,7 @@ def test_panic_of_one_company_reports_what_still_lives(cli: CommandLine, company
     assert done.code == 1
     assert "1 still live after" in done.out
     assert "no scheduler answers on host far-away" in done.out
+    assert "no scheduler is at work on this database: start `wakeful up`\n" in done.out
     assert one(conn, "SELECT state, stop_reason FROM wakeful.run") == ("stopping", "fire")
     assert one(conn, "SELECT count(*) FROM wakeful.setting") == 0
     assert one(conn, "SELECT count(*) FROM wakeful.company WHERE panic_at IS NOT NULL") == 1

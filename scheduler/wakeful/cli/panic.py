@@ -26,7 +26,10 @@ _BEAT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a panic did: trees that are gone, by what proves it, with their processes; and what still lives, by host."""
+    """What a panic did: trees that are gone, by what proves it, with their processes; and what still lives, by host.
+
+    ``unowned`` says that no scheduler is at work, who alone could end what lives; None: one is.
+    """
 
     company: str | None
     companies: int
@@ -38,6 +41,7 @@ class Outcome:
     uncertain: int
     unanswered: tuple[str, ...]
     waited: timedelta
+    unowned: str | None
 
 
 @command()
@@ -105,10 +109,11 @@ def _live(session: Session, company: str | None) -> LiveRuns:
 
 
 def _outcome(session: Session, company: str | None, waited: timedelta) -> Outcome:
-    from wakeful import panics
+    from wakeful import explain, panics
 
     with session.autocommit() as conn:
         proof = panics.prove(conn, company)
+        unowned = explain.brakes(conn).get("unowned")
         companies = 1 if company is not None else len(_companies(conn))
     return Outcome(
         company=company,
@@ -121,6 +126,7 @@ def _outcome(session: Session, company: str | None, waited: timedelta) -> Outcom
         uncertain=proof.uncertain,
         unanswered=proof.unanswered,
         waited=waited,
+        unowned=unowned,
     )
 
 
@@ -141,5 +147,7 @@ def _report(invocation: Invocation, outcome: Outcome) -> None:
         click.echo(
             f"{outcome.live} still live after {rendering.length(outcome.waited)}, {outcome.uncertain} of them uncertain"
         )
+    if outcome.live and outcome.unowned:
+        click.echo(outcome.unowned)
     for host in outcome.unanswered:
         click.echo(rendering.printable(f"no scheduler answers on host {host}: start `wakeful up` there"))
