@@ -58,7 +58,7 @@ class Dispatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IntentClaim:
     """Intents of one company, claimed at one moment."""
 
     company: str
@@ -84,7 +84,7 @@ class IntentDispatcher:
         self._scopes: dict[Scope, Carrier] = {}
 
     def dispatch(self, conn: Connection[Any], company: str, ids: Sequence[UUID]) -> Dispatched:
-        """Claim and settle intents of one company.
+        """IntentClaim and settle intents of one company.
 
         Arguments:
             conn: an autocommit work connection at READ COMMITTED, outside a transaction.
@@ -96,13 +96,13 @@ class IntentDispatcher:
         claim, rest = self._claim(conn, company, sorted(ids))
         return rest if claim is None else rest | self._settle(conn, claim)
 
-    def _claim(self, conn: Connection[Any], company: str, ids: Sequence[UUID]) -> tuple[Claim | None, Dispatched]:
+    def _claim(self, conn: Connection[Any], company: str, ids: Sequence[UUID]) -> tuple[IntentClaim | None, Dispatched]:
         key = {"company": company, "ids": ids, "claimer": self._claimer}
         with conn.transaction():
             rows = store.run(conn, "intents.claim", key).fetchall()
             self._crash(CrashPoint.INTENT_BEFORE_COMMIT)
         self._crash(CrashPoint.INTENT_AFTER_COMMIT)
-        claim = Claim(company, tuple(row.id for row in rows), rows[0].claimed_at) if rows else None
+        claim = IntentClaim(company, tuple(row.id for row in rows), rows[0].claimed_at) if rows else None
         rest = set(ids).difference(claim.ids if claim else ())
         if not rest:
             return claim, Dispatched()
@@ -115,7 +115,7 @@ class IntentDispatcher:
                 outcomes[row.id] = Moved(row.due_at)
         return claim, Dispatched({i: o for i, o in outcomes.items() if i not in busy}, busy=frozenset(busy))
 
-    def _settle(self, conn: Connection[Any], claim: Claim) -> Dispatched:
+    def _settle(self, conn: Connection[Any], claim: IntentClaim) -> Dispatched:
         try:
             return self._once(conn, claim)
         except psycopg.OperationalError as error:
@@ -127,10 +127,10 @@ class IntentDispatcher:
             if len(claim.ids) == 1:
                 return self._fail(conn, claim, error)
             half = len(claim.ids) // 2
-            first = self._settle(conn, Claim(claim.company, claim.ids[:half], claim.at))
-            return first | self._settle(conn, Claim(claim.company, claim.ids[half:], claim.at))
+            first = self._settle(conn, IntentClaim(claim.company, claim.ids[:half], claim.at))
+            return first | self._settle(conn, IntentClaim(claim.company, claim.ids[half:], claim.at))
 
-    def _key(self, claim: Claim) -> dict[str, Any]:
+    def _key(self, claim: IntentClaim) -> dict[str, Any]:
         return {
             "company": claim.company,
             "ids": list(claim.ids),
@@ -139,7 +139,7 @@ class IntentDispatcher:
             "payload_kinds": self._judges.payload_kinds,
         }
 
-    def _once(self, conn: Connection[Any], claim: Claim) -> Dispatched:
+    def _once(self, conn: Connection[Any], claim: IntentClaim) -> Dispatched:
         key, company = self._key(claim), claim.company
         with conn.transaction():
             with conn.pipeline():
@@ -194,7 +194,7 @@ class IntentDispatcher:
         self._told(conn, company, list(saved.values()))
         return saved
 
-    def _fail(self, conn: Connection[Any], claim: Claim, error: Exception) -> Dispatched:
+    def _fail(self, conn: Connection[Any], claim: IntentClaim, error: Exception) -> Dispatched:
         text = storable(f"{type(error).__name__}: {error}")[:2000]
         with conn.transaction():
             rows = store.run(conn, "intents.fail", {**self._key(claim), "error": text}).fetchall()

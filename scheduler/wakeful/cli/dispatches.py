@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Row:
     """What became of one status intent, or how a dispatch receipt waits."""
 
     company: str
@@ -46,7 +46,7 @@ def dispatch(invocation: Invocation) -> None:
         raise PluginError("no loaded plugin judges status intents", hint="see: wakeful plugins")
     admission = Admission(owners, hooks.gates(), name="wakeful dispatch")
     dispatcher = admission.dispatcher(tell=True)
-    lines: list[Line] = []
+    lines: list[Row] = []
     with invocation.connection() as conn:
         found = intents.due(conn, invocation.optional_company(conn), PASS)
         for company, ids in found.items():
@@ -61,21 +61,21 @@ def dispatch(invocation: Invocation) -> None:
         invocation.say("no status intent is due")
 
 
-def _lines(company: str, result: PassResult) -> list[Line]:
+def _lines(company: str, result: PassResult) -> list[Row]:
     from wakeful.outcomes import Admit, End, Moved, Park
 
     lines = []
     for wake, outcome in result.outcomes.items():
         match outcome:
             case Admit():
-                lines.append(Line(company, wake, "linked", run=result.runs[wake]))
+                lines.append(Row(company, wake, "linked", run=result.runs[wake]))
             case End():
-                lines.append(Line(company, wake, outcome.state, None, outcome.into, outcome.reason, outcome.message))
+                lines.append(Row(company, wake, outcome.state, None, outcome.into, outcome.reason, outcome.message))
             case Park(refusal=why):
-                lines.append(Line(company, wake, "deferred", None, None, why.reason, why.message, outcome.due_at))
+                lines.append(Row(company, wake, "deferred", None, None, why.reason, why.message, outcome.due_at))
             case Moved():
-                lines.append(Line(company, wake, "claimed", message="somebody else has it", due_at=outcome.due_at))
-    lines += [Line(company, wake, "busy", message="somebody else holds it") for wake in result.busy]
+                lines.append(Row(company, wake, "claimed", message="somebody else has it", due_at=outcome.due_at))
+    lines += [Row(company, wake, "busy", message="somebody else holds it") for wake in result.busy]
     for wake, due_at in result.set_aside.items():
-        lines.append(Line(company, wake, "error", message="it could not be dispatched: wakeful why", due_at=due_at))
+        lines.append(Row(company, wake, "error", message="it could not be dispatched: wakeful why", due_at=due_at))
     return lines
