@@ -84,7 +84,7 @@ class IntentDispatcher:
         self._scopes: dict[Scope, Carrier] = {}
 
     def dispatch(self, conn: Connection[Any], company: str, ids: Sequence[UUID]) -> Dispatched:
-        """IntentClaim and settle intents of one company.
+        """Claim and settle intents of one company.
 
         Arguments:
             conn: an autocommit work connection at READ COMMITTED, outside a transaction.
