@@ -259,6 +259,10 @@ def test_decisions_and_reviews_on_the_command_line(conn: Conn, cli: CommandLine)
     assert cli("status", "commit", "I-1", "finished", *acme).code == 2
     assert cli("issue", "review", "I-1", *acme).code == 2
     assert cli("issue", "review", "I-1", "--nobody", *acme).out == "issue I-1: nobody reviews it\n"
+    unread = cli("status", "commit", "I-9", "in_review", *acme).out
+    assert unread == "issue I-9: in_review; no agent is woken; who reviews it: wakeful issue review ISSUE agent:ID\n"
+    assert cli("status", "commit", "I-9", "in_review", *acme).out == "issue I-9: in_review, as before\n"
+    assert cli("status", "commit", "I-9", "cancelled", *acme).out == "issue I-9: cancelled; no agent is woken\n"
     [listed] = cli("status", "list", "--issue", "I-1", "--json", *acme).json["rows"]
     assert [listed[name] for name in ("former", "status", "version", "review", "reason", "key")] == [
         *("todo", "in_review", 2, "R-1", "ok", "k"),

@@ -55,7 +55,13 @@ def commit(
             actor=invocation.config.actor,
         )
         made = invocation.produce(conn, statement, company=company, issue=issue_id)
-    woken = f", wake {made.wake}" if made.wake else ""
+    if made.wake is not None:
+        woken = f", wake {made.wake}"
+    elif made.outcome == "existing":
+        woken = ""
+    else:
+        how = "; who reviews it: wakeful issue review ISSUE agent:ID" if made.state == "in_review" else ""
+        woken = f"; no agent is woken{how}"
     invocation.say(f"{invocation.noun('issue')} {issue_id}: {made.state}{rendering.as_before(made)}{woken}")
 
 
