@@ -78,7 +78,7 @@ def is_one_line(done: Done, code: int, *words: str) -> None:
         (("wakes", "--as", "me", "--json", "--what"), 2, "--what"),
         (("wake", "coder", "--as", "me"), 2, "'me' is not user:ID"),
         (("rnus",), 2, "did you mean `wakeful runs`?"),
-        (("issue", "status", "I-1"), 2, "STATUS"),
+        (("issue", "status", "I-1"), 2, "Missing argument 'STATUS'; see: wakeful issue status --help"),
         (("--dsn", f"host=h password={SECRET} nonsense=1", "wakes"), 2, "connection string"),
         (("--config", "/no/such.toml", "wakes"), 2, "/no/such.toml"),
     ],

@@ -39,7 +39,7 @@ def described(error: BaseException) -> WakefulError:
     if isinstance(error, WakefulError):
         return error
     if isinstance(error, click.UsageError):
-        return InvalidInput(error.format_message(), hint=_usage_hint(error))
+        return InvalidInput(error.format_message().rstrip("."), hint=_usage_hint(error))
     if isinstance(error, click.ClickException):
         return WakefulError(error.format_message())
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
