@@ -419,3 +419,21 @@ def test_a_new_run_of_the_issue_supersedes_it(conn: Conn) -> None:
     newer = failed(conn)
     admit(conn, wake, signalled=True)
     assert row(conn, wake, "state", "reason", "coalesced_into") == ("retired", "retry.superseded", newer)
+
+
+def test_an_edit_of_what_it_repeats_does_not_have_it_looked_at(conn: Conn, listener: Listener) -> None:
+    say(conn, producers.assign_issue(ACME, "I-1", "agent:coder"))
+    wake = producers.run(conn, producers.save_comment(ACME, "I-1", "words", ANN, id="c-1")).wake
+    assert wake is not None
+    source = admit(conn, wake).runs[wake]
+    say(conn, producers.stop_run(ACME, source))
+    action = asked(conn, source)
+    before = row(conn, action, "due_at", "grace_from", "wait_reason")
+    listener.heard()
+    say(conn, producers.edit_comment(ACME, "c-1", "other words", 1, actor=ANN))
+    assert row(conn, action, "due_at", "grace_from", "wait_reason") == before == (None, None, "chat.unsettled")
+    assert listener.heard() == []
+    settled(conn, action)
+    due = row(conn, action, "due_at")
+    say(conn, producers.edit_comment(ACME, "c-1", "words again", 2, actor=ANN))
+    assert row(conn, action, "due_at") == due

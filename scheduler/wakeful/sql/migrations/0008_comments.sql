@@ -39,8 +39,9 @@ DECLARE c CONSTANT text := restart_grace.company; since CONSTANT timestamptz := 
 BEGIN
     UPDATE wakeful.wake w
     SET version = w.version + 1,
-        grace_from = CASE WHEN w.wait_reason IS NULL THEN w.grace_from ELSE since END,
-        due_at = CASE WHEN w.wait_reason IS NULL THEN w.due_at
+        grace_from = CASE WHEN w.wait_reason IS NULL OR w.wait_gate = 'chat' THEN w.grace_from ELSE since END,
+        -- A retry that waits for its chat has no grace: an edit is no settlement, and no change of a gate.
+        due_at = CASE WHEN w.wait_reason IS NULL OR w.wait_gate = 'chat' THEN w.due_at
                       WHEN w.wait_gate = 'execution' AND w.interrupt_at IS NULL AND wakeful.reads_fresh()
                            AND wakeful.working_run(c, w.issue) IS NOT NULL THEN NULL
                       ELSE least(since + interval '30 seconds', w.reopens_at) END
