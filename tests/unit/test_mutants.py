@@ -1,4 +1,4 @@
-"""Every mutant still applies to the code, and the test that must see it still exists. They are run by `make mutants`."""
+"""Every mutant still applies to the code, and the test that must see it exists. `make mutants` runs them."""
 
 from __future__ import annotations
 
