@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,12 +59,13 @@ def data_directory(path: Path) -> Check:
     return Check(name, "ok", str(path) if there == path else f"{path}, to be made")
 
 
-def database(config: Config, dsn: str) -> Iterator[Check]:
+def database(config: Config, dsn: str, owners: Iterable[str] | None = None) -> Iterator[Check]:
     """Check a server, step by step; what depends on a step that failed is left out.
 
     Arguments:
         config: for ``listen_dsn``.
         dsn: the server, the embedded one's included.
+        owners: whose wakes the plugins of this process look after; None where that is not known.
     """
     try:
         conn = connect(dsn, purpose="doctor")
@@ -84,6 +85,7 @@ def database(config: Config, dsn: str) -> Iterator[Check]:
         yield _tried(_clock, conn)
         yield _tried(_schedulers, conn)
         yield from _brakes(conn)
+        yield from _orphans(conn, owners)
 
 
 def _tried(probe: Callable[..., Check], *arguments: object) -> Check:
@@ -216,3 +218,14 @@ def _brakes(conn: Connection) -> Iterator[Check]:
     for name in names:
         if name != "unowned":  # the schedulers' own check says that
             yield Check("settings", "warning", standings.BRAKES[name])
+
+
+def _orphans(conn: Connection, owners: Iterable[str] | None) -> Iterator[Check]:
+    if owners is None:
+        return
+    with translated():
+        rows = store.run(conn, "window.owners", {"known": list(owners)}, prepare=False).fetchall()
+    if rows:
+        whose = ", ".join(sorted(row.owner for row in rows))
+        remedy = "install that plugin where `wakeful up` runs, and start it again"
+        yield Check("wakes", "warning", f"no plugin here looks after the wakes of {whose}", remedy)

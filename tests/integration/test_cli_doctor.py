@@ -63,6 +63,15 @@ def test_runs_that_nobody_renews_are_named(cli: CommandLine, conn: Conn, company
     assert "far (1 runs)" in checks(cli)["schedulers"]["found"]
 
 
+def test_wakes_of_a_plugin_that_is_not_installed_are_named(cli: CommandLine, conn: Conn, company: str) -> None:
+    conn.execute("SELECT wakeful.request_wake(%s, 'coder', key => 'a')", (company,))
+    assert "wakes" not in checks(cli)
+    conn.execute("SELECT wakeful.request_wake(%s, 'coder', key => 'b', kind => 'sundial')", (company,))
+    found = checks(cli)["wakes"]
+    assert found["found"] == "no plugin here looks after the wakes of sundial"
+    assert "install that plugin" in found["remedy"]
+
+
 def test_settings_that_hold_everything_are_a_warning(cli: CommandLine, conn: Conn) -> None:
     conn.execute("SELECT wakeful.set_setting('draining', 'true')")
     assert "drains" in checks(cli)["settings"]["found"]

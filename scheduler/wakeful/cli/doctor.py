@@ -47,9 +47,10 @@ def examine(invocation: Invocation) -> Iterator[Check]:
 
     yield diagnosis.data_directory(invocation.config.data)
     logging.getLogger(loading.__name__).setLevel(logging.ERROR)  # the checks say it
+    owners = None
     try:
         hooks = loading.load(invocation.config)
-        hooks.owners()
+        owners = [owner.name for owner in hooks.owners()]
     except WakefulError as error:
         yield Check("plugins", "failed", error.message, error.hint)
     else:
@@ -61,6 +62,6 @@ def examine(invocation: Invocation) -> Iterator[Check]:
             if invocation.config.dsn is None:
                 with invocation.session():
                     pass  # joins the embedded server as any command does, which brings its schema up to date
-            yield from diagnosis.database(config, config.dsn or "")
+            yield from diagnosis.database(config, config.dsn or "", owners)
     except WakefulError as error:
         yield Check("database", "failed", error.message, error.hint)
