@@ -473,3 +473,41 @@ def test_a_pass_says_whose_window_tells_of_a_marked_receipts_next_deadline(conn:
     marked, plain = save(conn), request(conn, "I-1")
     interrupt(conn)
     assert admit(conn, marked, plain, signalled=True).timers == {marked: "interrupt"}
+
+
+def test_what_a_limit_put_off_is_handed_over_by_the_run_that_was_to_stop(conn: Conn) -> None:
+    say(conn, producers.add_agent(ACME, CODER, ["true"], provider="p"))
+    first = save(conn, "c-1")
+    admit(conn, first)
+    (key,) = start(conn)
+    conn.execute("UPDATE wakeful.run SET state = 'running', started_at = wakeful.now() WHERE id = %s", (key.run,))
+    wake = save(conn, "c-2")
+    interrupt(conn)
+    [until] = conn.execute("SELECT wakeful.wall() + interval '1 hour'").fetchone()
+    limited = Conclusion("failed", EndClass.PROVIDER_LIMITED, "run.provider_limited", limited_until=until)
+    record(conn, ACME, [Ending(key, limited, grade=Grade.CONTAINED)], crash=lambda point: None)
+    assert row(conn, wake, "comments") == (["c-1", "c-2"],)
+    assert conn.execute("SELECT count(*) FROM wakeful.wake WHERE ended_at IS NULL").fetchone() == (1,)
+    assert parked(admit(conn, wake, signalled=True), wake) == "provider.limited"
+
+
+def test_so_is_a_cards_answer(conn: Conn) -> None:
+    say(
+        conn,
+        producers.add_agent(ACME, CODER, ["true"], provider="p"),
+        wakeful.create_card(ACME, "I-1", CODER, "?", id="k"),
+    )
+    answer = wakeful.run(conn, wakeful.answer_card(ACME, "k", "yes", actor=ANN)).wake
+    assert answer is not None
+    admit(conn, answer)
+    (key,) = start(conn)
+    conn.execute("UPDATE wakeful.run SET state = 'running', started_at = wakeful.now() WHERE id = %s", (key.run,))
+    wake = save(conn)
+    interrupt(conn)
+    [until] = conn.execute("SELECT wakeful.wall() + interval '1 hour'").fetchone()
+    limited = Conclusion("failed", EndClass.PROVIDER_LIMITED, "run.provider_limited", limited_until=until)
+    record(conn, ACME, [Ending(key, limited, grade=Grade.CONTAINED)], crash=lambda point: None)
+    left = conn.execute(
+        "SELECT kind, rearm_of FROM wakeful.wake WHERE ended_at IS NULL AND id <> %s", (wake,)
+    ).fetchall()
+    assert left == [("card", answer)]

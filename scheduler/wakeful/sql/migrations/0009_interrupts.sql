@@ -35,7 +35,8 @@ CREATE TRIGGER wake_marker BEFORE INSERT OR UPDATE OF payload ON wakeful.wake FO
 
 -- Part of settle_runs: the saved receipt that a cancelled run names is due at once, without grace, and its owner is told.
 -- A run that never started hands over the messages that it was to deliver: its end must lose none. A card's answer, which
--- is never merged with messages, is saved once more.
+-- is never merged with messages, is saved once more. So does one that met its provider's limit when it was asked to stop:
+-- what it was given counts as undelivered, and it does not go on by itself.
 CREATE FUNCTION wakeful.release_named_wakes(company text, runs uuid[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -48,7 +49,8 @@ BEGIN
         SELECT c, wakeful.uuid7(), o.kind, o.priority, o.agent, o.issue, o.project, o.source, o.actor_kind, o.actor, o.payload,
                wakeful.now(), o.effect_root, o.id, o.estimate, o.card, o.card_status
         FROM wakeful.run u JOIN wakeful.wake o ON o.company = c AND o.id = u.wake AND o.kind = 'card'
-        WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'cancelled' AND u.named_wake IS NOT NULL AND u.started_at IS NULL
+        WHERE u.company = c AND u.id = ANY (runs) AND u.named_wake IS NOT NULL
+          AND (u.state = 'cancelled' AND u.started_at IS NULL OR u.end_class = 'provider_limited' AND u.stop_at IS NOT NULL)
         ON CONFLICT DO NOTHING
         RETURNING w.id, w.owner, w.due_at
     LOOP
@@ -56,7 +58,8 @@ BEGIN
     END LOOP;
     PERFORM FROM wakeful.wake w
     WHERE w.company = c AND w.state = 'deferred' AND w.id IN (
-        SELECT u.named_wake FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'cancelled')
+        SELECT u.named_wake FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs)
+          AND (u.state = 'cancelled' OR u.end_class = 'provider_limited'))
     ORDER BY w.id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN;
@@ -64,15 +67,16 @@ BEGIN
     FOR r IN
         UPDATE wakeful.wake w
         SET due_at = wakeful.now(), version = w.version + 1,
-            comments = CASE WHEN u.started_at IS NULL AND (u.agent, u.issue) = (w.agent, w.issue) AND w.comments <> '{}'
+            comments = CASE WHEN (u.started_at IS NULL OR u.end_class = 'provider_limited')
+                                 AND (u.agent, u.issue) = (w.agent, w.issue) AND w.comments <> '{}'
                             THEN ARRAY(SELECT x.id FROM unnest(u.comments) WITH ORDINALITY AS x (id, place)
                                        JOIN wakeful.comment m ON m.company = c AND m.id = x.id
                                        WHERE m.deleted_at IS NULL AND x.id <> ALL (w.comments)
                                          AND NOT wakeful.delivered(c, u.issue, x.id) ORDER BY x.place) || w.comments
                             ELSE w.comments END
         FROM wakeful.run u
-        WHERE u.company = c AND u.id = ANY (runs) AND u.state = 'cancelled' AND w.company = c AND w.id = u.named_wake
-          AND w.state = 'deferred'
+        WHERE u.company = c AND u.id = ANY (runs) AND (u.state = 'cancelled' OR u.end_class = 'provider_limited')
+          AND w.company = c AND w.id = u.named_wake AND w.state = 'deferred'
         RETURNING w.id, w.owner, w.due_at
     LOOP
         PERFORM wakeful.notify_wake(c, r.id, r.owner, r.due_at);
