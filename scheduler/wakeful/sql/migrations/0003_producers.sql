@@ -542,6 +542,21 @@ BEGIN
     RETURN result;
 END $$;
 
+-- A run that nobody has claimed keeps no issue from its new assignee: it ends, and what it was to carry waits for the
+-- issue to come back, in the name of whoever asked for it. A review is not the assignee's, and stays. Called under the
+-- locks of the run and its issue.
+CREATE FUNCTION wakeful.make_room(queued wakeful.run, assignee text, actor text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE carried wakeful.wake;
+BEGIN
+    SELECT * INTO carried FROM wakeful.wake w WHERE w.company = queued.company AND w.id = queued.wake;
+    IF queued.state = 'queued' AND queued.kind = 'agent' AND carried.id IS NOT NULL AND carried.review IS NULL THEN
+        PERFORM wakeful.stop_run(queued.company, queued.id, 'the issue went to ' || assignee, actor);
+        PERFORM wakeful.rearm_wake(queued.company, carried.id, NULL, carried.actor_kind || ':' || carried.actor);
+    END IF;
+END $$;
+
 -- Assigns an issue to 'agent:ID' or 'user:ID' (NULL: to nobody); an agent is woken for it.
 CREATE FUNCTION wakeful.assign_issue(company text, issue text, assignee text, actor text DEFAULT NULL)
 RETURNS wakeful.receipt LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -551,6 +566,7 @@ DECLARE
     former text := wakeful.enter_company(company);
     result wakeful.receipt;
     held wakeful.issue;
+    working wakeful.run;
     who record;
 BEGIN
     PERFORM wakeful.parse_actor(actor);
@@ -566,7 +582,9 @@ BEGIN
     END IF;
     PERFORM wakeful.ensure_company(assign_issue.company);
     PERFORM wakeful.ensure_issue(assign_issue.company, assign_issue.issue);
-    SELECT * INTO held FROM wakeful.issue i WHERE i.company = assign_issue.company AND i.id = assign_issue.issue FOR NO KEY UPDATE;
+    -- Locks the run that has the issue, if one does, then the issue.
+    working := wakeful.lock_working_run(assign_issue.company, assign_issue.issue);
+    SELECT * INTO held FROM wakeful.issue i WHERE i.company = assign_issue.company AND i.id = assign_issue.issue;
     result.state := held.status;
     IF assign_issue.assignee IS NOT DISTINCT FROM held.assignee_kind || ':' || held.assignee THEN
         result.outcome := 'existing';
@@ -580,6 +598,9 @@ BEGIN
     PERFORM wakeful.record_audit(held.company, actor, 'assign', 'issue:' || held.id,
         jsonb_build_object('assignee', held.assignee_kind || ':' || held.assignee), jsonb_build_object('assignee', assign_issue.assignee));
     PERFORM wakeful.notify_gate(held.company, 'issue', held.id);
+    IF working.issue = held.id AND assign_issue.assignee <> 'agent:' || working.agent THEN
+        PERFORM wakeful.make_room(working, assign_issue.assignee, assign_issue.actor);
+    END IF;
     result.outcome := 'merged';
     IF assign_issue.assignee LIKE 'agent:%' THEN
         PERFORM wakeful.hand_over(held.company, held.id, substr(assign_issue.assignee, 7));
