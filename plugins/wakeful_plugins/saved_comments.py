@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from wakeful import hookimpl
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from wakeful.outcomes import Verdict
     from wakeful.owners import Owner
     from wakeful.receipts import Fact, Saved, SavedComment
@@ -39,12 +41,18 @@ def judge_comments(fact: Fact) -> Verdict:
     if not live:
         return End("cancelled", "comments.none_live", "every comment was taken back or given to a run already")
     if saved.assignees_run is not None:
-        # Until the assignee's own run ends, the issue may still be handed over to this agent.
-        message = f"issue {fact.issue} stayed with agent {fact.assignee}, whose run {saved.assignees_run} has ended"
-        return End("cancelled", "comments.reassigned", message, into=saved.assignees_run)
+        return _handed_over(fact, saved.assignees_run, "comments.reassigned")
     people = [comment.author for comment in live if comment.author_kind == "user"]
     authority = f"user:{people[-1]}" if people else f"{fact.actor_kind}:{fact.actor}"
     return Proceed(comments=tuple(comment.id for comment in live), authority=authority)
+
+
+def _handed_over(fact: Fact, run: UUID, reason: str) -> Verdict:
+    """Until the assignee's own run ends, the issue may still come back to this agent; then it has stayed away."""
+    from wakeful.outcomes import End
+
+    message = f"issue {fact.issue} stayed with agent {fact.assignee}, whose run {run} has ended"
+    return End("cancelled", reason, message, into=run)
 
 
 def _is_live(comment: SavedComment, fact: Fact, saved: Saved) -> bool:
@@ -65,6 +73,8 @@ def judge_card(fact: Fact) -> Verdict:
         return End("failed", "card.gone", "the card whose answer this is does not exist")
     if saved.card_now != saved.card_status:
         return End("cancelled", "card.changed", f"card {saved.card} is {saved.card_now}, no longer {saved.card_status}")
+    if saved.assignees_run is not None:
+        return _handed_over(fact, saved.assignees_run, "card.reassigned")
     return Proceed(authority=saved.card_by)
 
 

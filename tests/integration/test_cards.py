@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import Listener
-from tests.passes import admit, end, follow, row, runs, start
+from tests.passes import admit, end, follow, parked, row, runs, start
 from tests.rows import audits, say
 from tests.saved import busy, given, save, started
 
@@ -33,6 +33,22 @@ def card(conn: Conn, id: str = "k-1") -> Any:
     return conn.execute(
         "SELECT status, answer, answered_by, ended_at IS NOT NULL FROM wakeful.card WHERE id = %s", (id,)
     ).fetchone()
+
+
+def test_an_answer_for_an_agent_that_lost_the_issue_waits_for_its_return_or_ends_with_the_assignees_run(
+    conn: Conn, listener: Listener
+) -> None:
+    say(conn, wakeful.create_card("acme", "I-1", "other", {"text": "Ship it?"}, id="k-1"))
+    say(conn, wakeful.assign_issue("acme", "I-1", "agent:coder"))
+    conn.execute("UPDATE wakeful.wake SET due_at = NULL")
+    wake = wakeful.run(conn, answer()).wake
+    assert parked(admit(conn, wake), wake) == "issue.assignee"
+    key = busy(conn)
+    listener.heard()
+    end(conn, key)
+    assert wake in follow(conn, listener.heard())
+    admit(conn, wake, signalled=True)
+    assert row(conn, wake, "state", "reason") == ("cancelled", "card.reassigned")
 
 
 def test_a_card_waits_for_its_answer_and_wakes_nobody(conn: Conn, listener: Listener) -> None:

@@ -146,6 +146,14 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION wakeful.check_words(words text, what text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF octet_length(words) > 65536 THEN
+        PERFORM wakeful.refuse('WK422', format('%s has at most 65536 bytes (64 KiB)', what));
+    END IF;
+END $$;
+
 CREATE FUNCTION wakeful.check_moment(at timestamptz) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -236,7 +244,7 @@ BEGIN
     FOR r IN SELECT h.issue,
                     NOT fresh
                     OR EXISTS (SELECT FROM wakeful.wake w WHERE w.company = c AND w.wait_gate = 'issue' AND w.wait_key = h.issue
-                               AND w.kind = 'saved_comments' AND w.state = 'deferred') AS for_another
+                               AND w.kind IN ('saved_comments', 'card') AND w.state = 'deferred') AS for_another
              FROM (SELECT u.issue::text AS issue FROM wakeful.run u WHERE u.company = c AND u.id = ANY (runs) AND u.issue IS NOT NULL
                    UNION
                    SELECT i.id::text FROM wakeful.issue i WHERE i.company = c AND i.execution_run = ANY (runs)) AS h
@@ -246,7 +254,7 @@ BEGIN
              ORDER BY h.issue LOOP
         PERFORM wakeful.notify('eligibility', c, 'execution', r.issue);
         IF r.for_another THEN
-            -- Comments for another agent than the assignee end with the assignee's own run.
+            -- What was saved for another agent than the assignee ends with the assignee's own run.
             PERFORM wakeful.notify('eligibility', c, 'issue', r.issue);
         END IF;
     END LOOP;

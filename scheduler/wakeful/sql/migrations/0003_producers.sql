@@ -86,6 +86,7 @@ AS $$
 #variable_conflict use_column
 DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.company; r record;
 BEGIN
+    PERFORM wakeful.check_words(panic_company.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     -- Queued ones are locked too: a claim under way is waited for and then seen, a later one skips them.
     FOR r IN SELECT u.id, u.host, u.state FROM wakeful.run u
@@ -760,6 +761,7 @@ AS $$
 #variable_conflict use_column
 DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; held wakeful.wake;
 BEGIN
+    PERFORM wakeful.check_words(retire_wake.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.wake w WHERE w.company = retire_wake.company AND w.id = retire_wake.wake FOR NO KEY UPDATE;
     IF held.id IS NULL THEN
@@ -793,6 +795,7 @@ DECLARE
     held wakeful.run;
     result wakeful.receipt;
 BEGIN
+    PERFORM wakeful.check_words(stop_run.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     SELECT * INTO held FROM wakeful.run u WHERE u.company = stop_run.company AND u.id = stop_run.run FOR NO KEY UPDATE;
     IF held.id IS NULL THEN

@@ -224,6 +224,7 @@ DECLARE
     c CONSTANT text := hold_issue.company;
     made uuid;
 BEGIN
+    PERFORM wakeful.check_words(hold_issue.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     IF hold_issue.mode NOT IN ('pause', 'cancel') THEN
         PERFORM wakeful.refuse('WK422', format('%L is no mode of a hold', hold_issue.mode), 'one of: pause, cancel');
@@ -627,6 +628,7 @@ AS $$
 #variable_conflict use_column
 DECLARE former text := wakeful.enter_company(company); result wakeful.receipt; fresh boolean; held wakeful.provider_account;
 BEGIN
+    PERFORM wakeful.check_words(close_account.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     PERFORM wakeful.ensure_company(close_account.company);
     PERFORM wakeful.check_moment(until);

@@ -150,6 +150,7 @@ DECLARE
     fresh boolean;
     result wakeful.receipt;
 BEGIN
+    PERFORM wakeful.check_words(interrupt_issue.reason, 'a reason');
     PERFORM wakeful.parse_actor(actor);
     IF who NOT LIKE 'user:%' THEN
         PERFORM wakeful.refuse('WK409', format('only a person may interrupt, and %s is none', who), 'say who you are: --as user:ID');

@@ -143,9 +143,8 @@ BEGIN
             'one of: backlog, todo, in_progress, in_review, blocked, done, cancelled');
     ELSIF length(commit_status.key) NOT BETWEEN 1 AND 200 OR length(commit_status.review) NOT BETWEEN 1 AND 200 THEN
         PERFORM wakeful.refuse('WK422', 'a key and the id of a review have 1 to 200 characters each');
-    ELSIF octet_length(commit_status.reason) > 65536 THEN
-        PERFORM wakeful.refuse('WK422', 'a reason has at most 65536 bytes (64 KiB)');
     END IF;
+    PERFORM wakeful.check_words(commit_status.reason, 'a reason');
     PERFORM wakeful.ensure_company(c);
     IF target IS NOT NULL THEN
         PERFORM wakeful.require_agent(c, target);
