@@ -82,6 +82,7 @@ class Driver(threading.Thread):
         self._forgive = False
         self._stopping = False
         self.ready = threading.Event()
+        self._cold = True  # whether nothing has been judged yet
         # The driver's own.
         names = [owner.name for owner in owners]
         namers = {owner.name: owner for owner in owners if isinstance(owner, NamesReceipts)}
@@ -199,6 +200,10 @@ class Driver(threading.Thread):
                 for n, window in enumerate(memory.passed_windows()):
                     self._attempt(conn, ("window", window.owner), partial(lookout.window, conn, window, ask=n == 0))
                 self.ready.set()
+                if self._cold:
+                    # The first real receipt is not to wait for the planning of the judgement.
+                    self._admission.admit(conn, "", {})
+                    self._cold = False
             if memory.is_caught_up and (job := memory.next_job()) is not None:
                 self._attempt(conn, job, partial(lookout.job, conn, job))
             memory.ripen()

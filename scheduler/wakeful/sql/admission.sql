@@ -3,11 +3,14 @@
 
 -- name: lock_issues
 -- Locks the issues of the candidates, ascending. A statement of its own: a judgement in the same one would
--- see the snapshot from before the wait. Intents among them have a claim of their own first.
+-- see the snapshot from before the wait. Intents among them have a claim of their own first. Keys in an array, found one
+-- by one: a join may read every issue, and every pending wake, where there are no statistics yet.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT w.issue FROM wakeful.wake w
-               WHERE w.company = %(company)s AND w.id = ANY (%(ids)s) AND w.state = 'deferred')
+  AND i.id = ANY (ARRAY(
+      SELECT x.issue::text FROM unnest(%(ids)s::uuid[]) AS u (id)
+      CROSS JOIN LATERAL (SELECT w.issue, w.state FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = u.id LIMIT 1) AS x
+      WHERE x.state = 'deferred'))
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: lock_wakes

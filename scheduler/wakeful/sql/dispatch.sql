@@ -82,7 +82,7 @@ SELECT EXISTS (
 -- The issues of the runs about to start, ascending.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT r.issue FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s))
+  AND i.id = ANY (ARRAY(SELECT r.issue::text FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(ids)s)))
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: facts

@@ -45,7 +45,7 @@ FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)
 -- Locks the issues of claimed intents, ascending, in a statement of its own: the judgement is the next one.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT w.issue FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s))
+  AND i.id = ANY (ARRAY(SELECT w.issue::text FROM wakeful.wake w WHERE w.company = %(company)s AND w.id = ANY (%(ids)s)))
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: lock

@@ -5,9 +5,10 @@
 -- The issues of the ending runs, and those they took besides, ascending.
 SELECT i.id FROM wakeful.issue i
 WHERE i.company = %(company)s
-  AND i.id IN (SELECT r.issue::text FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(runs)s)
-               UNION
-               SELECT x.id::text FROM wakeful.issue x WHERE x.company = %(company)s AND x.execution_run = ANY (%(runs)s))
+  AND i.id = ANY (ARRAY(SELECT r.issue::text FROM wakeful.run r WHERE r.company = %(company)s AND r.id = ANY (%(runs)s)
+                        UNION
+                        SELECT x.id::text FROM wakeful.issue x
+                        WHERE x.company = %(company)s AND x.execution_run = ANY (%(runs)s)))
 ORDER BY i.id FOR NO KEY UPDATE
 
 -- name: finish
