@@ -202,6 +202,12 @@ class Admission:
         done = store.run(conn, "admission.set_aside", key | {"error": text, "delay": pause}).fetchone()
         return PassResult(set_aside={wake: done.due_at}) if done else PassResult()
 
+    def prepare(self, conn: Connection[Any]) -> None:
+        """Have the server plan what a pass asks, so that the first receipt need not wait for that."""
+        with conn.transaction(), conn.pipeline():
+            store.run(conn, "settings.cached_plans")
+            reading.facts_and_limits(conn, {"company": "", "ids": [], "payload_kinds": self._judges.payload_kinds})()
+
     def _once(
         self,
         conn: Connection[Any],

@@ -201,8 +201,7 @@ class Driver(threading.Thread):
                     self._attempt(conn, ("window", window.owner), partial(lookout.window, conn, window, ask=n == 0))
                 self.ready.set()
                 if self._cold:
-                    # The first real receipt is not to wait for the planning of the judgement.
-                    self._admission.admit(conn, "", {})
+                    self._admission.prepare(conn)
                     self._cold = False
             if memory.is_caught_up and (job := memory.next_job()) is not None:
                 self._attempt(conn, job, partial(lookout.job, conn, job))

@@ -71,8 +71,8 @@ def test_dispatch_wakes_no_owner_and_eligibility_no_dispatcher(
     statements.reset()
     notify(conn, t="eligibility", c=ACME, g="agent", k="nobody")
     all_heard(conn, scheduler)
+    wait_until(lambda: scheduler.driver.walks == walks + 1, what="the one walk")
     watched.settle()
-    assert scheduler.driver.walks == walks + 1
     (page,) = ran(statements)
     assert "FROM wakeful.wake w" in page
 

@@ -21,10 +21,13 @@ from wakeful.testing import Database
 Conn = psycopg.Connection[Any]
 PAGE = (Path(__file__).parents[2] / "docs/reference/reasons.md").read_text(encoding="utf-8")
 # Judged at a claim too: all that an admission reads unlocked, and the issue. Limits were judged at the admission.
+# A run whose issue goes to somebody else makes room instead of waiting.
 AT_CLAIM = [
     case
     for case in GATES
-    if case.gate not in ("execution", "concurrency", "quota") and "budget" not in case.name and case.name != "live run"
+    if case.gate not in ("execution", "concurrency", "quota")
+    and "budget" not in case.name
+    and case.name not in ("live run", "assignee")
 ]
 ON_PAPER = [case for case in GATES if case.name in ("cancel hold", "provider")]
 
