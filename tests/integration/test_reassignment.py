@@ -81,6 +81,21 @@ def test_a_retry_of_an_issue_that_went_to_a_person_leaves_its_tombstone(conn: Co
     assert (outcome.state, outcome.reason) == ("cancelled", "retry.reassigned")
 
 
+def test_what_another_wake_carries_already_is_no_reason_to_keep_the_issue(conn: Conn) -> None:
+    to(conn, "agent:coder")
+    conn.execute("UPDATE wakeful.wake SET due_at = NULL WHERE source = 'assignment'")
+    source = queued(conn, request(conn))
+    end_run(conn, source)
+    first = producers.run(conn, producers.request_retry("acme", source)).wake
+    assert first is not None
+    run = queued(conn, first)
+    second = producers.run(conn, producers.request_retry("acme", run)).wake
+    assert to(conn, "agent:other") is not None
+    assert conn.execute("SELECT state FROM wakeful.run WHERE id = %s", (run,)).fetchone() == ("cancelled",)
+    waiting = conn.execute("SELECT id FROM wakeful.wake WHERE kind = 'task_retry' AND ended_at IS NULL").fetchall()
+    assert waiting == [(second,)]
+
+
 def test_a_claimed_run_goes_on(conn: Conn) -> None:
     to(conn, "agent:coder")
     run = queued(conn, request(conn))

@@ -113,14 +113,7 @@ def discard_comment(
         revision: the comment's revision that was seen.
         force: as an operator; actors of kind system are.
     """
-    return call(
-        "discard_comment",
-        check.identifier("company", company),
-        check.identifier("comment", comment),
-        check.whole("revision", revision, 1),
-        check.switch("force", force),
-        check.actor(actor),
-    )
+    return _of_comment("discard_comment", company, comment, revision, force, actor)
 
 
 def delete_comment(
@@ -134,8 +127,14 @@ def delete_comment(
         revision: the comment's revision that was seen.
         force: as an operator; actors of kind system are.
     """
+    return _of_comment("delete_comment", company, comment, revision, force, actor)
+
+
+def _of_comment(
+    verb: str, company: str, comment: str, revision: int, force: bool | None, actor: str | None
+) -> Statement:
     return call(
-        "delete_comment",
+        verb,
         check.identifier("company", company),
         check.identifier("comment", comment),
         check.whole("revision", revision, 1),

@@ -554,7 +554,11 @@ BEGIN
     SELECT * INTO carried FROM wakeful.wake w WHERE w.company = queued.company AND w.id = queued.wake;
     IF queued.state = 'queued' AND queued.kind = 'agent' AND carried.id IS NOT NULL AND carried.review IS NULL THEN
         PERFORM wakeful.stop_run(queued.company, queued.id, 'the issue went to ' || assignee, actor);
-        PERFORM wakeful.rearm_wake(queued.company, carried.id, NULL, carried.actor_kind || ':' || carried.actor);
+        BEGIN
+            PERFORM wakeful.rearm_wake(queued.company, carried.id, NULL, carried.actor_kind || ':' || carried.actor);
+        EXCEPTION WHEN SQLSTATE 'WK409' THEN
+            NULL;  -- another wake carries it already, or nothing is left to carry: no reason to keep the issue
+        END;
     END IF;
 END $$;
 
